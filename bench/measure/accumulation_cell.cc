@@ -41,8 +41,12 @@ double Sum(const AccumulationStudy& cell) {
 
 }  // namespace
 
-absl::StatusOr<nlohmann::ordered_json> MeasureAccumulation(
-    const AccumulationStudy& cell) {
+FigureNames AccumulationFigures(const Study& /*study*/) {
+  return std::vector<absl::string_view>{"value", "error"};
+}
+
+CellFigures MeasureAccumulation(const OpenedCell& opened) {
+  const auto& cell = std::get<AccumulationStudy>(opened.config);
   nlohmann::ordered_json figures;
   absl::Status status = StatusFromTorch([&] {
     const double value = Sum(cell);

@@ -109,15 +109,14 @@ absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
 
 }  // namespace
 
-std::vector<absl::string_view> AttentionFigures() {
-  return {"forward_ms",       "backward_ms",      "forward_tflops",
-          "backward_tflops",  "held_mib",         "peak_mib",
-          "planned_held_mib", "score_tensors",    "tensors_mib",
-          "largest_length",   "predicted_length", "error_pct"};
+FigureNames AttentionFigures(const Study& /*study*/) {
+  return {{"forward_ms", "backward_ms", "forward_tflops", "backward_tflops",
+           "held_mib", "peak_mib", "planned_held_mib", "score_tensors",
+           "tensors_mib", "largest_length", "predicted_length", "error_pct"}};
 }
 
-absl::StatusOr<Json> MeasureAttentionCell(const StudyConfig& study,
-                                          const AttentionCell& cell) {
+CellFigures MeasureAttentionCell(const OpenedCell& opened) {
+  const auto& cell = std::get<AttentionCell>(opened.config);
   ASSIGN_OR_RETURN(const DeviceInfo device, OpenBenchDevice());
   const AttentionCase shape = CaseOf(cell, cell.length());
   ASSIGN_OR_RETURN(const BackendChoice choice,
@@ -128,7 +127,7 @@ absl::StatusOr<Json> MeasureAttentionCell(const StudyConfig& study,
     return FindLargestLength(backend, cell, device);
   }
   MeasureOptions options;
-  options.repetition = RepetitionOf(study);
+  options.repetition = RepetitionOf(opened.study);
   const PlannedBytes planned = PlanOf(backend, shape, device);
   // Would otherwise fail only after the work that still fits.
   if (device.is_cuda() && planned.peak() > device.total_bytes) {

@@ -1,6 +1,6 @@
 #include "bench/measure/cell_measurement.h"
 
-#include <utility>
+#include <iterator>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "bench/measure/measurement.h"
-#include "bench/studies/study_loader.h"
+#include "framework/base/check.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/device.h"
@@ -22,11 +22,38 @@ bool IsMade(const Measurement& measurement, const StudyConfig& study) {
          Records(study, measurement.record);
 }
 
-// The names of the figures that some cell of the study has.
-absl::StatusOr<std::vector<absl::string_view>> FiguresOf(const Study& study) {
-  if (study.config.has_attention()) return AttentionFigures();
-  if (study.config.has_accumulation()) return {{"value", "error"}};
-  if (study.config.has_memory_formats()) return MemoryFormatsFigures();
+CellFigures Measured(const StudyConfig& study, TrainingCell& cell) {
+  nlohmann::ordered_json figures;
+  for (const Measurement& measurement : Measurements()) {
+    if (!IsMade(measurement, study) || measurement.measure == nullptr) continue;
+    RETURN_IF_ERROR(measurement.measure(cell, figures));
+  }
+  return figures;
+}
+
+CellFigures MeasureTrainingCell(const OpenedCell& opened) {
+  const StudyConfig& study = opened.study;
+  const RunConfig& config = std::get<RunConfig>(opened.config);
+  CellNeeds needs;
+  for (const Measurement& measurement : Measurements()) {
+    if (IsMade(measurement, study)) needs |= measurement.needs;
+  }
+  CellFigures figures;
+  {
+    TrainingCell cell(study, config, needs, opened.snapshot_folder);
+    figures = Measured(study, cell);
+  }
+  // The next cell starts with an empty device, also after an error.
+  const absl::Status emptied = StatusFromTorch([&] {
+    EmptyCache(config.training().device() == TrainingConfig::CUDA ? c10::kCUDA
+                                                                  : c10::kCPU);
+  });
+  RETURN_IF_ERROR(figures.status());
+  RETURN_IF_ERROR(emptied);
+  return figures;
+}
+
+FigureNames TrainingFigures(const Study& study) {
   std::vector<absl::string_view> figures;
   // An axis may change what is recorded.
   std::vector<StudyConfig> cells;
@@ -44,37 +71,26 @@ absl::StatusOr<std::vector<absl::string_view>> FiguresOf(const Study& study) {
   return figures;
 }
 
-absl::StatusOr<nlohmann::ordered_json> Measured(const StudyConfig& study,
-                                                TrainingCell& cell) {
-  nlohmann::ordered_json figures;
-  for (const Measurement& measurement : Measurements()) {
-    if (!IsMade(measurement, study) || measurement.measure == nullptr) continue;
-    RETURN_IF_ERROR(measurement.measure(cell, figures));
-  }
-  return figures;
-}
+// A kind of study.
+struct CellKind {
+  StudyConfig::MeasureCase kind;
+  // The names of the figures that some cell of the study has.
+  FigureNames (*figures)(const Study& study);
+  CellFigures (*measure)(const OpenedCell& cell);
+};
+constexpr CellKind kKinds[] = {
+    {StudyConfig::kTraining, TrainingFigures, MeasureTrainingCell},
+    {StudyConfig::kAttention, AttentionFigures, MeasureAttentionCell},
+    {StudyConfig::kAccumulation, AccumulationFigures, MeasureAccumulation},
+    {StudyConfig::kMemoryFormats, MemoryFormatsFigures, MeasureMemoryFormats},
+};
 
-// A snapshot goes into a folder of its own, `snapshot_folder`.
-absl::StatusOr<nlohmann::ordered_json> MeasureTrainingCell(
-    const StudyConfig& study, const RunConfig& config,
-    const std::string& snapshot_folder) {
-  CellNeeds needs;
-  for (const Measurement& measurement : Measurements()) {
-    if (IsMade(measurement, study)) needs |= measurement.needs;
-  }
-  absl::StatusOr<nlohmann::ordered_json> figures;
-  {
-    TrainingCell cell(study, config, needs, snapshot_folder);
-    figures = Measured(study, cell);
-  }
-  // The next cell starts with an empty device, also after an error.
-  const absl::Status emptied = StatusFromTorch([&] {
-    EmptyCache(config.training().device() == TrainingConfig::CUDA ? c10::kCUDA
-                                                                  : c10::kCPU);
+const CellKind& KindOf(const StudyConfig& study) {
+  const auto* const kind = absl::c_find_if(kKinds, [&](const CellKind& row) {
+    return row.kind == study.measure_case();
   });
-  RETURN_IF_ERROR(figures.status());
-  RETURN_IF_ERROR(emptied);
-  return figures;
+  TESSERA_CHECK(kind != std::end(kKinds), "Validate() asks for one");
+  return *kind;
 }
 
 }  // namespace
@@ -82,27 +98,17 @@ absl::StatusOr<nlohmann::ordered_json> MeasureTrainingCell(
 absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
                                                    const StudyCell& cell,
                                                    const std::string& folder) {
-  ASSIGN_OR_RETURN(const StudyConfig study_config, StudyConfigOf(study, cell));
-  ASSIGN_OR_RETURN(const CellConfig config, CellConfigOf(study, cell));
-  if (const auto* const attention = std::get_if<AttentionCell>(&config)) {
-    return MeasureAttentionCell(study_config, *attention);
-  }
-  if (const auto* const sum = std::get_if<AccumulationStudy>(&config)) {
-    return MeasureAccumulation(*sum);
-  }
-  const RunConfig& run = std::get<RunConfig>(config);
-  if (study_config.has_memory_formats()) {
-    return MeasureMemoryFormats(study_config.memory_formats(), run);
-  }
-  return MeasureTrainingCell(
-      study_config, run,
-      absl::StrCat(folder, "/snapshots/",
-                   absl::StrReplaceAll(cell.Name(), {{" ", "_"}})));
+  OpenedCell opened;
+  ASSIGN_OR_RETURN(opened.study, StudyConfigOf(study, cell));
+  ASSIGN_OR_RETURN(opened.config, CellConfigOf(study, cell));
+  opened.snapshot_folder = absl::StrCat(
+      folder, "/snapshots/", absl::StrReplaceAll(cell.Name(), {{" ", "_"}}));
+  return KindOf(study.config).measure(opened);
 }
 
 absl::Status CheckFigures(const Study& study) {
   ASSIGN_OR_RETURN(const std::vector<absl::string_view> known,
-                   FiguresOf(study));
+                   KindOf(study.config).figures(study));
   const auto check = [&](absl::string_view where,
                          absl::string_view path) -> absl::Status {
     const absl::string_view name = path.substr(0, path.find('.'));

@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "bench/studies/study_config.h"
+#include "bench/studies/study_loader.h"
 #include "nlohmann/json.hpp"
-#include "trainers/config/run_config.pb.h"
 
 namespace tessera {
 
@@ -24,16 +25,23 @@ absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
 // InvalidArgument if a table or chart shows a figure that no cell records.
 absl::Status CheckFigures(const Study& study);
 
-// The names of an attention cell's figures.
-std::vector<absl::string_view> AttentionFigures();
-// The figures of the cells of one kind of study each.
-absl::StatusOr<nlohmann::ordered_json> MeasureAttentionCell(
-    const StudyConfig& study, const AttentionCell& cell);
-absl::StatusOr<nlohmann::ordered_json> MeasureAccumulation(
-    const AccumulationStudy& cell);
-std::vector<absl::string_view> MemoryFormatsFigures();
-absl::StatusOr<nlohmann::ordered_json> MeasureMemoryFormats(
-    const MemoryFormatsStudy& study, RunConfig config);
+// A cell with its study's and its own config.
+struct OpenedCell {
+  StudyConfig study;  // as the cell sees it
+  CellConfig config;
+  std::string snapshot_folder;  // a snapshot's own
+};
+using FigureNames = absl::StatusOr<std::vector<absl::string_view>>;
+using CellFigures = absl::StatusOr<nlohmann::ordered_json>;
+
+// The kinds of cells that are not rows of Measurements(): the names of their
+// figures, which are the same in all studies, and the figures.
+FigureNames AttentionFigures(const Study& study);
+CellFigures MeasureAttentionCell(const OpenedCell& cell);
+FigureNames AccumulationFigures(const Study& study);
+CellFigures MeasureAccumulation(const OpenedCell& cell);
+FigureNames MemoryFormatsFigures(const Study& study);
+CellFigures MeasureMemoryFormats(const OpenedCell& cell);
 
 }  // namespace tessera
 

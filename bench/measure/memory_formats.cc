@@ -80,14 +80,15 @@ int64_t KeptProductOperandBytes(const Schedule& schedule,
 
 }  // namespace
 
-std::vector<absl::string_view> MemoryFormatsFigures() {
-  return {"parameters_m",  "weights_gib",  "copies_gib",
-          "gradients_gib", "moments_gib",  "activations_gib",
-          "kept_gib",      "operands_gib", "total_gib"};
+FigureNames MemoryFormatsFigures(const Study& /*study*/) {
+  return {{"parameters_m", "weights_gib", "copies_gib", "gradients_gib",
+           "moments_gib", "activations_gib", "kept_gib", "operands_gib",
+           "total_gib"}};
 }
 
-absl::StatusOr<Json> MeasureMemoryFormats(const MemoryFormatsStudy& study,
-                                          RunConfig config) {
+CellFigures MeasureMemoryFormats(const OpenedCell& opened) {
+  const MemoryFormatsStudy& study = opened.study.memory_formats();
+  RunConfig config = std::get<RunConfig>(opened.config);
   ASSIGN_OR_RETURN(const DeviceInfo gpu, DeviceToPlanFor(study.gpu()));
   config.mutable_training()->set_device(TrainingConfig::CUDA);
   config.mutable_precision()->set_mode(
