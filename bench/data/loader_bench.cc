@@ -11,14 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/time.h"
+#include "bench/measure/timing.h"
 #include "framework/base/file.h"
-#include "framework/base/monotonic_clock.h"
+#include "framework/base/statistics.h"
 #include "framework/base/status_macros.h"
 #include "framework/data/data_config.h"
 #include "trainers/program_flags.h"
@@ -47,22 +48,26 @@ absl::Status Time(const std::string& path) {
                              .vocab_size = absl::GetFlag(FLAGS_vocab_size)}));
   const BatchLoader loader(dataset.train.get(), {.global_batch = batch_size},
                            /*micro_batches=*/1, c10::Device(c10::kCPU));
-  std::vector<double> seconds;
-  for (int i = 0; i < std::max(1, absl::GetFlag(FLAGS_batches)); ++i) {
-    const absl::Time begin = MonotonicNow();
-    RETURN_IF_ERROR(loader.Load(i * batch_size).status());
-    seconds.push_back(absl::ToDoubleSeconds(MonotonicNow() - begin));
-  }
-  std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
+  int64_t sequence = 0;
+  const auto load = [&] {
+    sequence += batch_size;
+    return loader.Load(sequence - batch_size).status();
+  };
+  ASSIGN_OR_RETURN(
+      Times times,
+      TimeCalls(load, c10::kCPU,
+                {.warmup = 0,
+                 .iterations = std::max(1, absl::GetFlag(FLAGS_batches))}));
+  std::vector<double>& ms = times.ms;
+  absl::c_sort(ms);
+  const double median_ms = *Median(ms);
   absl::PrintF(
       "{\"path\": \"%s\", \"tokens\": %d, \"documents\": \"%s\", "
       "\"context_length\": %d, \"batch_size\": %d, \"batches\": %d, "
       "\"median_us\": %.1f, \"p99_us\": %.1f, \"mtokens_per_s\": %.1f}\n",
       path, dataset.train->tokens(), separate ? "SEPARATE" : "JOINED", context,
-      batch_size, seconds.size(), 1e6 * median,
-      1e6 * seconds[seconds.size() * 99 / 100],
-      1e-6 * context * batch_size / median);
+      batch_size, ms.size(), 1e3 * median_ms, 1e3 * ms[ms.size() * 99 / 100],
+      1e-3 * context * batch_size / median_ms);
   return absl::OkStatus();
 }
 

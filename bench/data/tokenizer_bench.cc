@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -19,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/file.h"
+#include "framework/base/statistics.h"
 #include "framework/base/status_macros.h"
 #include "framework/data/tokenize/tokenizer.h"
 #include "trainers/program_flags.h"
@@ -51,13 +53,11 @@ absl::Status Time(const std::string& path, const std::string& serialized,
     ASSIGN_OR_RETURN(ids, tokenizer->Encode(text));
     seconds.push_back(CpuSeconds() - begin);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2,
-                   seconds.end());
   absl::PrintF(
       "{\"file\": \"%s\", \"bytes\": %d, \"tokens\": %d, "
       "\"mb_per_s\": %.2f}\n",
       path, text.size(), ids.size(),
-      1e-6 * text.size() / seconds[seconds.size() / 2]);
+      1e-6 * text.size() / *Median(std::move(seconds)));
   ids_bytes->append(reinterpret_cast<const char*>(ids.data()),
                     ids.size() * sizeof(int32_t));
   return absl::OkStatus();

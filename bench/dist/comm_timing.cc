@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "framework/base/monotonic_clock.h"
+#include "framework/base/statistics.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 
@@ -197,7 +198,7 @@ absl::StatusOr<BackToBack> TimeBackToBack(const CommBench& bench,
   BackToBack times;
   ASSIGN_OR_RETURN(times.ms, SummaryOverRanks(bench, std::move(ms)));
   ASSIGN_OR_RETURN(times.host_us,
-                   LargestMs(bench, MedianOf(std::move(host_us))));
+                   LargestMs(bench, *Median(std::move(host_us))));
   return times;
 }
 

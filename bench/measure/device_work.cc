@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/measure/timing.h"
+#include "framework/base/statistics.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 
@@ -19,7 +20,7 @@ absl::StatusOr<double> MedianMs(const Work& work, const DeviceInfo& device) {
   ASSIGN_OR_RETURN(
       const Times times,
       TimeCalls(work.run, device.device, {.warmup = 5, .iterations = 20}));
-  return MedianOf(times.ms);
+  return *Median(times.ms);
 }
 
 class OpCall {

@@ -14,6 +14,7 @@
 #include "bench/measure/timing.h"
 #include "framework/base/file.h"
 #include "framework/base/monotonic_clock.h"
+#include "framework/base/statistics.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/device.h"
 #include "trainers/run/instruments.h"
@@ -128,8 +129,8 @@ absl::StatusOr<Json> MeasureInstrumentCost(Session& session,
     cost.push_back(100 * (on.step_ms / off_ms - 1));
     earlier = later;
   }
-  const double cost_pct = MedianOf(cost), record_ms = MedianOf(record);
-  const double without_ms = MedianOf(without);
+  const double cost_pct = *Median(cost), record_ms = *Median(record);
+  const double without_ms = *Median(without);
   return Json{
       {"before_ms", ToJson(Summarize(before))},
       {"without_ms", ToJson(Summarize(without))},

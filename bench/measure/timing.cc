@@ -5,11 +5,10 @@
 #include <c10/core/Event.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <utility>
 
 #include "framework/base/monotonic_clock.h"
+#include "framework/base/statistics.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/device.h"
@@ -19,19 +18,12 @@ namespace tessera {
 Summary Summarize(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
   const size_t n = samples.size();
-  const double mean = std::accumulate(samples.begin(), samples.end(), 0.0) / n;
-  double squares = 0;
-  for (const double x : samples) squares += (x - mean) * (x - mean);
-  return {.mean = mean,
-          .std = n > 1 ? std::sqrt(squares / (n - 1)) : 0,
-          .median = (samples[(n - 1) / 2] + samples[n / 2]) / 2,
+  return {.mean = std::accumulate(samples.begin(), samples.end(), 0.0) / n,
+          .std = StandardDeviation(samples).value_or(0),
+          .median = *Median(samples),
           .min = samples.front(),
           .max = samples.back(),
           .samples = static_cast<int>(n)};
-}
-
-double MedianOf(std::vector<double> samples) {
-  return Summarize(std::move(samples)).median;
 }
 
 nlohmann::ordered_json ToJson(const Summary& summary) {
@@ -80,10 +72,12 @@ absl::StatusOr<double> TimeMs(absl::FunctionRef<absl::Status()> call,
 
 absl::StatusOr<Times> TimeCalls(absl::FunctionRef<absl::Status()> call,
                                 c10::Device device,
-                                const Repetition& repetition) {
+                                const Repetition& repetition,
+                                absl::FunctionRef<absl::Status()> prepare) {
   Times times;
   const auto repeat = [&](int most, std::vector<double>* ms) {
     return Repeat(most, repetition, [&]() -> absl::Status {
+      RETURN_IF_ERROR(prepare());
       ASSIGN_OR_RETURN(const double sample, TimeMs(call, device));
       ms->push_back(sample);
       return absl::OkStatus();

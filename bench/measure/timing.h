@@ -13,14 +13,13 @@
 
 namespace tessera {
 
-// Statistics of at least one sample; the standard deviation is that of the
-// sample.
+// Statistics of at least one sample (framework/base/statistics.h); a single one
+// has the standard deviation 0.
 struct Summary {
   double mean = 0, std = 0, median = 0, min = 0, max = 0;
   int samples = 0;
 };
 Summary Summarize(std::vector<double> samples);
-double MedianOf(std::vector<double> samples);
 // {mean, std, median, min, max, samples}.
 nlohmann::ordered_json ToJson(const Summary& summary);
 
@@ -49,11 +48,14 @@ absl::StatusOr<double> TimeMs(absl::FunctionRef<absl::Status()> call,
 // How long repeated calls took.
 struct Times {
   std::vector<double> warmup_ms, ms;  // of each call, TimeMs()
-  double wall_ms = 0;  // of a timed call by the host's clock, mean
+  // Of a timed call and its `prepare` by the host's clock, mean.
+  double wall_ms = 0;
 };
-absl::StatusOr<Times> TimeCalls(absl::FunctionRef<absl::Status()> call,
-                                c10::Device device,
-                                const Repetition& repetition);
+// `prepare` is called before each call, and its time is not part of the call's.
+absl::StatusOr<Times> TimeCalls(
+    absl::FunctionRef<absl::Status()> call, c10::Device device,
+    const Repetition& repetition,
+    absl::FunctionRef<absl::Status()> prepare = absl::OkStatus);
 
 // The largest of each value over the ranks of `group`, whose tensors are on
 // `device`. Collective: every rank gives as many values.

@@ -25,6 +25,7 @@
 #include "bench/measure/device_work.h"
 #include "bench/measure/timing.h"
 #include "benchmark/benchmark.h"
+#include "framework/base/statistics.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/ops/cross_entropy/cross_entropy.h"
@@ -46,7 +47,6 @@ namespace tessera {
 namespace {
 
 constexpr double kEps = 1e-5;
-constexpr int kWarmup = 3, kSamples = 30;
 
 struct Shape {
   int64_t tokens = 0, width = 0, vocab = 0;
@@ -241,22 +241,17 @@ absl::StatusOr<std::vector<Work>> AdamWWork(const Bench& bench,
        .run = [store, adamw, control] { return adamw->Step(control); }}};
 }
 
-absl::StatusOr<double> MedianMs(const Bench& bench, const Work& work) {
-  const c10::Device device = bench.device.device;
-  for (int i = 0; i < kWarmup; ++i) RETURN_IF_ERROR(work.run());
-  std::vector<double> ms(kSamples);
-  for (double& sample : ms) {
-    // Evicts the operands, leaves nothing to be written back, and keeps the GPU
-    // busy until the host has issued the work.
-    RETURN_IF_ERROR(StatusFromTorch([&] { bench.large.max(); }));
-    ASSIGN_OR_RETURN(sample, TimeMs(work.run, device));
-  }
-  return MedianOf(std::move(ms));
-}
-
 absl::Status Run(const Bench& bench, const Work& work,
                  benchmark::State& state) {
-  ASSIGN_OR_RETURN(const double ms, MedianMs(bench, work));
+  // Evicts the operands, leaves nothing to be written back, and keeps the GPU
+  // busy until the host has issued the work.
+  const auto evict = [&] {
+    return StatusFromTorch([&] { bench.large.max(); });
+  };
+  ASSIGN_OR_RETURN(const Times times,
+                   TimeCalls(work.run, bench.device.device,
+                             {.warmup = 3, .iterations = 30}, evict));
+  const double ms = *Median(times.ms);
   for (auto _ : state) state.SetIterationTime(ms * 1e-3);
   if (work.cost.product_flops > 0) {
     const double tflops = work.cost.product_flops / ms * 1e-9;

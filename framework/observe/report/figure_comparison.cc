@@ -7,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/statistics.h"
 #include "framework/observe/block_path.h"
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/spread.h"

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/statistics.h"
 #include "framework/observe/block_path.h"
 #include "framework/observe/format.h"
 #include "framework/observe/report/figures.h"

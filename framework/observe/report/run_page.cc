@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "framework/base/statistics.h"
 #include "framework/observe/format.h"
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/memory_sections.h"

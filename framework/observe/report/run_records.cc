@@ -1,6 +1,5 @@
 #include "framework/observe/report/run_records.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -142,14 +141,6 @@ std::vector<double> NumbersAt(const std::vector<Json>& records,
 
 std::vector<Json> LastHalf(const std::vector<Json>& records) {
   return {records.begin() + records.size() / 2, records.end()};
-}
-
-std::optional<double> Median(std::vector<double> values) {
-  if (values.empty()) return std::nullopt;
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  if (values.size() % 2 == 1) return values[middle];
-  return (values[middle - 1] + values[middle]) / 2;
 }
 
 }  // namespace tessera

@@ -45,9 +45,6 @@ std::vector<double> NumbersAt(
 std::vector<nlohmann::ordered_json> LastHalf(
     const std::vector<nlohmann::ordered_json>& records);
 
-// Absent for no values.
-std::optional<double> Median(std::vector<double> values);
-
 }  // namespace tessera
 
 #endif  // FRAMEWORK_OBSERVE_REPORT_RUN_RECORDS_H_

@@ -1,22 +1,13 @@
 #include "framework/observe/report/spread.h"
 
 #include <cmath>
-#include <numeric>
+#include <optional>
 #include <string>
 
 #include "absl/strings/match.h"
-#include "framework/observe/report/run_records.h"
+#include "framework/base/statistics.h"
 
 namespace tessera {
-
-std::optional<double> StandardDeviation(const std::vector<double>& values) {
-  if (values.size() < 2) return std::nullopt;
-  const double n = static_cast<double>(values.size());
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
-  double squares = 0;
-  for (const double x : values) squares += (x - mean) * (x - mean);
-  return std::sqrt(squares / (n - 1));
-}
 
 bool IsSpreadOut(double median, double spread) {
   return spread > 0.1 * std::abs(median);

@@ -1,7 +1,6 @@
 #ifndef FRAMEWORK_OBSERVE_REPORT_SPREAD_H_
 #define FRAMEWORK_OBSERVE_REPORT_SPREAD_H_
 
-#include <optional>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -15,9 +14,6 @@ inline constexpr absl::string_view kSpreadMark = " †";
 inline constexpr absl::string_view kSpreadNote =
     "† The values behind this figure are spread out: their standard deviation "
     "is more than a tenth of their median.";
-
-// The standard deviation of a sample; absent for fewer than two values.
-std::optional<double> StandardDeviation(const std::vector<double>& values);
 
 // Whether `spread` is more than a tenth of `median`.
 bool IsSpreadOut(double median, double spread);

@@ -1,5 +1,8 @@
 #include "bench/measure/timing.h"
 
+#include <string>
+
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
 namespace tessera {
@@ -13,7 +16,6 @@ TEST(SummaryTest, OfEvenAndOddCounts) {
   EXPECT_EQ(odd["min"], 1);
   EXPECT_EQ(odd["max"], 4);
   EXPECT_EQ(odd["samples"], 3);
-  EXPECT_EQ(MedianOf({8, 2, 4, 6}), 5);
   EXPECT_EQ(Summarize({3}).std, 0);
 }
 
@@ -39,6 +41,25 @@ TEST(TimeCallsTest, CountsCallsAndStopsAtItsLimit) {
   ASSERT_TRUE(few.ok()) << few.status();
   EXPECT_EQ(few->warmup_ms.size(), 4);
   EXPECT_EQ(few->ms.size(), 4);
+}
+
+TEST(TimeCallsTest, PreparesEachCallInTimeOfItsOwn) {
+  std::string order;
+  const auto times = TimeCalls(
+      [&] {
+        order += "c";
+        return absl::OkStatus();
+      },
+      c10::kCPU, {.warmup = 1, .iterations = 2},
+      [&] {
+        order += "p";
+        absl::SleepFor(absl::Milliseconds(20));
+        return absl::OkStatus();
+      });
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_EQ(order, "pcpcpc");
+  EXPECT_LT(Summarize(times->ms).min, 20);
+  EXPECT_GE(times->wall_ms, 20);
 }
 
 TEST(TimeCallsTest, StopsAtTheFirstError) {
