@@ -48,7 +48,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import (create_block_mask,
                                                flex_attention)
 
-from common import check_known, peer_parser, serve, time_call
+from common import call_times_ms, check_known, peer_parser, serve, summary
 from masks import document_begins, parse_mask
 
 PRECISIONS = {"FP32": torch.float32, "BF16": torch.bfloat16,
@@ -263,10 +263,10 @@ def make_operands(cell, device):
 def make_attend(cell, device):
     """The variant's function of Q, K and V, and what its mask cost."""
     prepare = functools.partial(VARIANTS[cell.variant], cell, device)
-    times = time_call(prepare, device, warm_up=1, measured=3)
+    times = call_times_ms(prepare, device, warm_up=1, measured=3)
     before = allocated(device)
     attend = prepare()
-    return attend, {"mask_ms": times.median,
+    return attend, {"mask_ms": summary(times)["median"],
                     "mask_mib": (allocated(device) - before) / 2**20}
 
 
@@ -286,10 +286,9 @@ def measure(cell, device):
                      + round(mask["mask_mib"] * 2**20))
     memory = measure_memory(forward, backward, operand_bytes, device)
     return {
-        "forward_ms": dataclasses.asdict(
-            time_call(forward, device, measured=30)),
-        "backward_ms": dataclasses.asdict(
-            time_call(backward, device, measured=30, prepare=forward)),
+        "forward_ms": summary(call_times_ms(forward, device, measured=30)),
+        "backward_ms": summary(call_times_ms(backward, device, measured=30,
+                                             prepare=forward)),
         **memory,
         **mask,
     }

@@ -13,13 +13,12 @@ that run beside them.
 import functools
 import math
 import statistics
-import time
 
 import torch
 import torch.distributed as dist
 
 import ranks
-from common import free_memory, peer_parser, summary
+from common import free_memory, peer_parser, summary, timed_ms
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 DTYPES = {"BF16": torch.bfloat16, "FP32": torch.float32}
@@ -67,23 +66,6 @@ def align(device):
     dist.all_reduce(torch.zeros(1, device=device))
 
 
-def timed_ms(call, device):
-    """(time by events on a GPU, the host's time) of the call."""
-    if device.type == "cpu":
-        begin = time.perf_counter()
-        call()
-        ms = (time.perf_counter() - begin) * 1e3
-        return ms, ms
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    begin = time.perf_counter()
-    call()
-    host_ms = (time.perf_counter() - begin) * 1e3
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end), host_ms
-
-
 def over_ranks(values, device):
     return summary(ranks.max_over_ranks(values, device))
 
@@ -98,7 +80,7 @@ def back_to_back(call, calls, options, device):
     samples = []
     for _ in range(2 + options.samples):
         align(device)
-        samples.append(timed_ms(repeat, device))
+        samples.append(timed_ms(repeat, device.type))
     ms, host_ms = zip(*samples[2:])
     host_us = statistics.median(host_ms) / calls * 1e3
     return (over_ranks([sample / calls for sample in ms], device),
@@ -119,7 +101,7 @@ class Products:
 
     def alone_ms(self, count, device):
         align(device)
-        return timed_ms(lambda: self.run(count), device)[0] / count
+        return timed_ms(lambda: self.run(count), device.type)[0] / count
 
 
 def marked_event(stream):

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import gc
 import json
 import statistics
@@ -35,49 +36,34 @@ SIZES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Times:
-    """Milliseconds over the measured calls."""
-    median: float
-    min: float
-    max: float
-
-
-def _cuda_call_ms(call):
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    start.record()
+def timed_ms(call, device):
+    """Times a call: (by CUDA events on a GPU, by the host's clock until the
+    call returns)."""
+    if device == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+    begin = time.perf_counter()
     call()
+    host_ms = (time.perf_counter() - begin) * 1e3
+    if device != "cuda":
+        return host_ms, host_ms
     end.record()
     end.synchronize()
-    return start.elapsed_time(end)
-
-
-def _cpu_call_ms(call):
-    start = time.perf_counter()
-    call()
-    return (time.perf_counter() - start) * 1e3
+    return start.elapsed_time(end), host_ms
 
 
 def call_times_ms(call, device, warm_up=3, measured=10, prepare=None):
     """Times each of `measured` calls separately, by CUDA events on a GPU, so
     that the host's work between two kernels counts if the GPU waits for it.
     With `prepare`, each call gets the result of an untimed prepare()."""
-    call_ms = _cuda_call_ms if device == "cuda" else _cpu_call_ms
 
     def one_ms():
-        if prepare is None:
-            return call_ms(call)
-        prepared = prepare()
-        return call_ms(lambda: call(prepared))
+        arguments = () if prepare is None else (prepare(),)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return timed_ms(functools.partial(call, *arguments), device)[0]
 
     return [one_ms() for _ in range(warm_up + measured)][warm_up:]
-
-
-def time_call(call, device, **options):
-    """The Times of call_times_ms()."""
-    times = call_times_ms(call, device, **options)
-    return Times(statistics.median(times), min(times), max(times))
 
 
 def summary(times):

@@ -13,13 +13,12 @@ compiles the model (CUDA graphs on a GPU); "dynamic" its default.
 
 import json
 import statistics
-import time
 
 import torch
 import transformers
 
 from common import (SIZES, VOCABULARY, Size, check_known, describe, free_memory,
-                    peer_parser)
+                    peer_parser, timed_ms)
 
 SIZES = {**SIZES, "tiny_cpu": Size(128, 512, 4, 4)}  # for a CPU
 VARIANTS = ("static", "dynamic")
@@ -37,17 +36,19 @@ def make_model(size, context, device):
     return model.to(torch.bfloat16).eval()
 
 
-def seconds(model, prompt, tokens, variant):
+def text_ms(model, prompt, tokens, variant):
+    """The host's time until the device has generated the tokens."""
     cache = {"cache_implementation": "static"} if variant == "static" else {}
-    if prompt.is_cuda:
-        torch.cuda.synchronize()
-    begin = time.perf_counter()
-    model.generate(prompt, attention_mask=torch.ones_like(prompt),
-                   min_new_tokens=tokens, max_new_tokens=tokens,
-                   do_sample=False, pad_token_id=0, eos_token_id=None, **cache)
-    if prompt.is_cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - begin
+
+    def generate():
+        model.generate(prompt, attention_mask=torch.ones_like(prompt),
+                       min_new_tokens=tokens, max_new_tokens=tokens,
+                       do_sample=False, pad_token_id=0, eos_token_id=None,
+                       **cache)
+        if prompt.is_cuda:
+            torch.cuda.synchronize()
+
+    return timed_ms(generate, prompt.device.type)[1]
 
 
 def measure(variant, name, context, texts, device):
@@ -56,13 +57,13 @@ def measure(variant, name, context, texts, device):
     tokens = min(64, context // 2)
     prompt = torch.arange(context - tokens, device=device) % VOCABULARY
     prompt = prompt.expand(texts, -1).contiguous()
-    begin = time.perf_counter()
-    for _ in range(2):  # compiles
-        seconds(model, prompt, tokens, variant)
-    warm_up_s = time.perf_counter() - begin
+    if prompt.is_cuda:
+        torch.cuda.synchronize()
+    warm_up_s = sum(text_ms(model, prompt, tokens, variant)  # compiles
+                    for _ in range(2)) / 1e3
     token_ms = statistics.median(
-        (seconds(model, prompt, tokens, variant) -
-         seconds(model, prompt, 1, variant)) * 1e3 / (tokens - 1)
+        (text_ms(model, prompt, tokens, variant) -
+         text_ms(model, prompt, 1, variant)) / (tokens - 1)
         for _ in range(REPEATS))
     return {"variant": variant, "size": name, "context": context,
             "texts": texts, "token_ms": token_ms,

@@ -25,8 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common import (SIZES, VOCABULARY, check_known, free_memory, held_gib,
-                    peer_parser, serve, time_call)
+from common import (SIZES, VOCABULARY, call_times_ms, check_known, free_memory,
+                    held_gib, peer_parser, serve, summary)
 
 VARIANTS = ("seed", "sdpa", "compile", "compile_graphs")
 PRECISIONS = ("FP32", "TF32", "BF16")
@@ -187,9 +187,9 @@ def measure(cell, device):
         loss(ids, targets).backward()
         optimizer.step()
 
-    time_call(step, device, warm_up=0, measured=1)
+    call_times_ms(step, device, warm_up=0, measured=1)
     first_step_s = time.monotonic() - start
-    step_ms = dataclasses.asdict(time_call(step, device))
+    step_ms = summary(call_times_ms(step, device))
     parameters = sum(p.numel() for p in model.parameters())
     tflops = step_flops(size, parameters, cell) / step_ms["median"] / 1e9
     return {"step_ms": step_ms, "first_step_s": first_step_s, "tflops": tflops,
