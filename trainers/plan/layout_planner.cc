@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <tuple>
@@ -137,13 +138,12 @@ std::string Differences(const PlannedLayout& other, const PlannedLayout& one) {
   const auto rounded = [](double value) {
     return std::round(value * 100) / 100 + 0.0;  // no "-0.00"
   };
-  const auto bytes =
-      static_cast<double>(other.memory.total() - one.memory.total());
+  const int64_t bytes = other.memory.total() - one.memory.total();
   return absl::StrFormat(
-      "computing %+.2f ms, waiting for ranks %+.2f ms, memory %+.2f GiB",
+      "computing %+.2f ms, waiting for ranks %+.2f ms, memory %s%s",
       rounded((other.time.compute - one.time.compute) * 1e3),
       rounded((other.time.waiting() - one.time.waiting()) * 1e3),
-      rounded(bytes / kGibibyte));
+      bytes < 0 ? "-" : "+", FormatBytes(std::abs(bytes)));
 }
 
 // Compares the first layout with the best that differ from it in the number of
