@@ -170,16 +170,22 @@ class Served:
         return self._server.ask({**cell, self._key: self.name}, deadline)
 
 
-def run_cell(cell, sides, rounds, deadline):
-    """Yields a record per side and round; raises OutOfTime."""
+def turns(sides, rounds):
+    """Yields (round, side); another side is first in every round."""
     for number in range(rounds):
         for side in sides if number % 2 == 0 else sides[::-1]:
-            try:
-                figures = side.measure(cell, deadline)
-            except Failed as failure:
-                figures = {"status": str(failure)}
-            yield {"side": side.name, "round": number, "status": "OK", **cell,
-                   **figures}
+            yield number, side
+
+
+def run_cell(cell, sides, rounds, deadline):
+    """Yields a record per side and round; raises OutOfTime."""
+    for number, side in turns(sides, rounds):
+        try:
+            figures = side.measure(cell, deadline)
+        except Failed as failure:
+            figures = {"status": str(failure)}
+        yield {"side": side.name, "round": number, "status": "OK", **cell,
+               **figures}
 
 
 def run_grid(cells, sides, rounds, deadline):
@@ -215,6 +221,17 @@ def ratios(ours, peer, phase):
     theirs = {r["round"]: r for r in peer if r["status"] == "OK"}
     return [r[phase]["median"] / theirs[r["round"]][phase]["median"]
             for r in ours if r["status"] == "OK" and r["round"] in theirs]
+
+
+def with_range(by_round, fewest=1):
+    """`**0.50** (0.49 to 0.52)`: the median, and the range of at least `fewest`
+    rounds; `-` of none."""
+    if not by_round:
+        return "-"
+    text = f"**{statistics.median(by_round):.2f}**"
+    if len(by_round) < fewest:
+        return text
+    return f"{text} ({min(by_round):.2f} to {max(by_round):.2f})"
 
 
 def status_of(records, values, digits=2):

@@ -32,7 +32,8 @@ import sys
 
 from compare import (Deadline, Served, header, listed, medians, of_side,
                      race_parser, raw_lines, ratios, row, run_grid,
-                     start_servers, status_of, stop_servers, write_report)
+                     start_servers, status_of, stop_servers, with_range,
+                     write_report)
 from peers.masks import Mask, parse_mask, visible_tiles
 
 PHASES = ("forward_ms", "backward_ms")
@@ -57,12 +58,6 @@ def dense_name(backend):
 
 def is_plain(cell):
     return parse_mask(cell["mask"]).plain
-
-
-def with_range(by_round):
-    """`**0.50** (0.49 to 0.52)`: the median and range of the rounds."""
-    return (f"**{statistics.median(by_round):.2f}**"
-            f" ({min(by_round):.2f} to {max(by_round):.2f})")
 
 
 def compare_times(ours, peer, phase):
@@ -181,8 +176,10 @@ def mask_names(text):
     return names
 
 
-def add_cell_arguments(parser):
-    """Adds the options of the cells, and --raw."""
+def attention_parser(description, backends, **race):
+    """A race_parser() with the options of cells, --backends and --raw."""
+    parser = race_parser(description, **race)
+    parser.add_argument("--backends", type=listed, default=backends)
     parser.add_argument("--head_dims", type=numbers, default=[64, 80, 96, 128])
     parser.add_argument("--lengths", type=numbers, default=[1024, 4096, 16384])
     parser.add_argument("--masks", type=mask_names, default=["causal", "full"])
@@ -192,14 +189,14 @@ def add_cell_arguments(parser):
     parser.add_argument("--batch", type=int)
     parser.add_argument("--heads", type=int)
     parser.add_argument("--raw", type=pathlib.Path)
+    return parser
 
 
 def parse_arguments():
-    parser = race_parser(__doc__, [sys.executable, str(PEER)])
-    parser.add_argument("--backends", type=listed, default=["FLASH_CUDA"])
+    parser = attention_parser(__doc__, ["FLASH_CUDA"],
+                              peer_command=[sys.executable, str(PEER)])
     parser.add_argument("--peers", type=listed,
                         default=["cudnn", "flash", "efficient", "compiled"])
-    add_cell_arguments(parser)
     return parser.parse_args()
 
 

@@ -16,8 +16,9 @@ import shlex
 import statistics
 import sys
 
-from compare import (Deadline, Failed, OutOfTime, header, json_lines,
-                     race_parser, raw_lines, row, write_report)
+from compare import (Deadline, Failed, OutOfTime, header, json_lines, of_side,
+                     race_parser, ratios, raw_lines, row, turns, with_range,
+                     write_report)
 
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "comm.py"
 KEY = ("operation", "dtype", "size")
@@ -35,64 +36,48 @@ BESIDE = {
 
 
 def run_rounds(commands, rounds, deadline):
-    """[(round, side, record)]; ends early if the time is over."""
+    """The records of all rounds; ends early if the time is over."""
     records = []
-    for number in range(rounds):
-        names = list(commands)
-        for name in names if number % 2 == 0 else names[::-1]:
-            try:
-                measured = json_lines(commands[name], deadline)
-            except OutOfTime:
-                return records
-            except Failed as failure:
-                sys.exit(f"{name}: {failure}")
-            records += [(number, name, record) for record in measured]
+    for number, name in turns(list(commands), rounds):
+        try:
+            measured = json_lines(commands[name], deadline)
+        except OutOfTime:
+            break
+        except Failed as failure:
+            sys.exit(f"{name}: {failure}")
+        records += [dict(record, round=number) for record in measured]
     return records
 
 
 def by_cell(records):
-    """{cell: {side: {round: record}}} of those that have figures."""
+    """{cell: its records}."""
     cells = {}
-    for number, side, record in records:
-        sides = cells.setdefault(tuple(record[key] for key in KEY), {})
-        if record["status"] == "OK":
-            sides.setdefault(side, {})[number] = record
+    for record in records:
+        cells.setdefault(tuple(record[key] for key in KEY), []).append(record)
     return cells
 
 
-def written(of_side, figure, digits):
-    values = [figure(record) for record in of_side.values()]
+def written(records, figure, digits):
+    values = [figure(record) for record in records if record["status"] == "OK"]
     return f"{statistics.median(values):.{digits}f}" if values else "-"
 
 
-def ratio(ours, theirs):
-    """`0.97 (0.95 to 0.99)`: the median and range over the rounds."""
-    time_ms, _ = ALONE["ms"]
-    ratios = [time_ms(ours[number]) / time_ms(theirs[number])
-              for number in ours if number in theirs]
-    if not ratios:
-        return "-"
-    text = f"**{statistics.median(ratios):.2f}**"
-    if len(ratios) > 1:
-        text += f" ({min(ratios):.2f} to {max(ratios):.2f})"
-    return text
-
-
 def table(records):
-    beside = any("beside" in record for _, _, record in records)
+    beside = any("beside" in record for record in records)
     figures = {**ALONE, **(BESIDE if beside else {})}
     yield from header(["operation", "dtype", "KiB", "ours / PyTorch",
                        *(f"{title}, {side}" for title in figures
                          for side in ("ours", "PyTorch"))])
-    for (operation, dtype, size), sides in by_cell(records).items():
-        ours, theirs = (sides.get(side, {}) for side in ("ours", "pytorch"))
-        yield row([operation, dtype, size // 1024, ratio(ours, theirs),
-                   *(written(of_side, *figure) for figure in figures.values()
-                     for of_side in (ours, theirs))])
+    for (operation, dtype, size), of_cell in by_cell(records).items():
+        sides = [of_side(of_cell, name) for name in ("ours", "pytorch")]
+        yield row([operation, dtype, size // 1024,
+                   with_range(ratios(*sides, "time_ms"), fewest=2),
+                   *(written(side, *figure) for figure in figures.values()
+                     for side in sides)])
 
 
 def report(records, arguments):
-    device = records[0][2]["device"] if records else "no record"
+    device = records[0]["device"] if records else "no record"
     yield (f"{arguments.nproc} x {device}. Up to {arguments.rounds} alternating"
            " rounds; a ratio below 1 means that ours is faster. GEMMs is the"
            " factor by which the collectives make products beside them slower.")
@@ -100,8 +85,7 @@ def report(records, arguments):
     yield from table(records)
     yield ""
     yield "```"
-    yield from raw_lines([(None, [dict(record, round=number)
-                                  for number, _, record in records])])
+    yield from raw_lines([(None, records)])
     yield "```"
 
 

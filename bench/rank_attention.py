@@ -17,9 +17,9 @@ not in its row.
 
 import statistics
 
-from compare import (Deadline, Served, header, listed, medians, of_side,
-                     race_parser, row, run_grid, start_servers, stop_servers)
-from compare_attention import add_cell_arguments, make_cells, write_results
+from compare import (Deadline, Served, header, medians, of_side, row, run_grid,
+                     start_servers, stop_servers)
+from compare_attention import attention_parser, make_cells, write_results
 
 BACKENDS = ["FLASH_CUDA", "TORCH_CUDNN", "TORCH_FLASH", "TORCH_EFFICIENT",
             "COMPILED_FUSED", "NAIVE"]
@@ -48,9 +48,7 @@ def table(results, backends):
 
 
 def parse_arguments():
-    parser = race_parser(__doc__, rounds=1)
-    parser.add_argument("--backends", type=listed, default=BACKENDS)
-    add_cell_arguments(parser)
+    parser = attention_parser(__doc__, BACKENDS, rounds=1)
     parser.set_defaults(head_dims=[64, 128, 256],
                         lengths=[128, 512, 2048, 8192],
                         precisions=["FP32", "BF16"])
