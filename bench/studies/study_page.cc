@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "bench/studies/study_tables.h"
 #include "framework/base/file.h"
@@ -92,14 +91,14 @@ std::string MarkdownTable(const HtmlTable& table) {
 }
 
 // "NVIDIA H200; tessera 0.1.0, ...", of every machine that measured a cell.
-std::string Machines(const CellRecords& records) {
+std::set<std::string> Machines(const CellRecords& records) {
   std::set<std::string> machines;
   for (const auto& [name, record] : records) {
     if (!record->contains("device")) continue;
     machines.insert(absl::StrCat(TextAt(*record, "device"), "; ",
                                  TextAt(*record, "build"), "."));
   }
-  return absl::StrJoin(machines, "\n");
+  return machines;
 }
 
 // A line for each cell that has no figures.
@@ -147,75 +146,80 @@ std::vector<std::string> ClockDifferences(const CellRecords& records) {
 
 struct Notes {
   const char* title;
-  std::vector<std::string> lines;
+  std::vector<std::string> lines;  // at least one
 };
-// Those that have lines.
-std::vector<Notes> NotesOn(const CellRecords& records) {
-  std::vector<Notes> notes = {{"Cells without figures", Failures(records)},
-                              {"Steps whose clocks differ by more than 2 %",
-                               ClockDifferences(records)}};
-  std::erase_if(notes, [](const Notes& n) { return n.lines.empty(); });
-  return notes;
+
+// What both pages show.
+struct Content {
+  std::set<std::string> machines;
+  std::vector<HtmlTable> tables;
+  std::vector<Notes> notes;
+  std::string missing;  // empty if every cell has run
+};
+
+Content ContentOf(const Study& study, const CellRecords& records) {
+  Content content{.machines = Machines(records),
+                  .tables = StudyTables(study, records),
+                  .notes = {{"Cells without figures", Failures(records)},
+                            {"Steps whose clocks differ by more than 2 %",
+                             ClockDifferences(records)}}};
+  std::erase_if(content.notes, [](const Notes& n) { return n.lines.empty(); });
+  const size_t missing = study.cells.size() - records.size();
+  if (missing > 0) {
+    content.missing = absl::StrCat(missing, " of ", study.cells.size(),
+                                   " cells have not run.");
+  }
+  return content;
 }
 
-// Empty if every cell has run.
-std::string MissingCells(const Study& study, const CellRecords& records) {
-  const size_t missing = study.cells.size() - records.size();
-  if (missing == 0) return "";
-  return absl::StrCat(missing, " of ", study.cells.size(),
-                      " cells have not run.");
+// Adds the lines and an empty one, if there are any.
+void AddParagraph(absl::string_view lines, std::string* page) {
+  if (!lines.empty()) absl::StrAppend(page, lines, "\n\n");
 }
 
 }  // namespace
 
 std::string StudyPage(const Study& study, const std::vector<Json>& records,
                       absl::string_view command) {
-  const CellRecords by_name = RecordsOf(study, records);
-  std::string page = absl::StrCat("# ", Escaped(study.config.title()), "\n\n");
-  if (!study.config.about().empty()) {
-    absl::StrAppend(&page, Fold(study.config.about(), kColumns, 0), "\n\n");
-  }
-  if (const std::string machines = Machines(by_name); !machines.empty()) {
-    for (const absl::string_view line : absl::StrSplit(machines, '\n')) {
-      absl::StrAppend(&page, Escaped(line), "\n");
-    }
-    absl::StrAppend(&page, "\n");
-  }
+  const Content content = ContentOf(study, RecordsOf(study, records));
+  const auto escaped = [](std::string* text, absl::string_view line) {
+    absl::StrAppend(text, Escaped(line));
+  };
+  const auto item = [](std::string* text, absl::string_view line) {
+    absl::StrAppend(text, Fold("- " + Escaped(line), kColumns, 2));
+  };
+  std::string page;
+  AddParagraph("# " + Escaped(study.config.title()), &page);
+  AddParagraph(Fold(study.config.about(), kColumns, 0), &page);
+  AddParagraph(absl::StrJoin(content.machines, "\n", escaped), &page);
   absl::StrAppend(&page, "    ", command, "\n\n", kTables, "\n");
-  for (const HtmlTable& table : StudyTables(study, by_name)) {
+  for (const HtmlTable& table : content.tables) {
     absl::StrAppend(&page, MarkdownTable(table));
   }
-  for (const Notes& notes : NotesOn(by_name)) {
-    absl::StrAppend(&page, notes.title, ":\n\n");
-    for (const std::string& line : notes.lines) {
-      absl::StrAppend(&page, Fold("- " + Escaped(line), kColumns, 2), "\n");
-    }
-    absl::StrAppend(&page, "\n");
+  for (const Notes& notes : content.notes) {
+    AddParagraph(absl::StrCat(notes.title, ":"), &page);
+    AddParagraph(absl::StrJoin(notes.lines, "\n", item), &page);
   }
-  if (const std::string missing = MissingCells(study, by_name);
-      !missing.empty()) {
-    absl::StrAppend(&page, missing, "\n\n");
-  }
+  AddParagraph(content.missing, &page);
   page.pop_back();
   return page;
 }
 
 HtmlPage StudyHtmlPage(const Study& study, const std::vector<Json>& records) {
   const CellRecords by_name = RecordsOf(study, records);
-  HtmlPage page{.title = study.config.title(), .subtitle = Machines(by_name)};
+  Content content = ContentOf(study, by_name);
+  HtmlPage page{.title = study.config.title(),
+                .subtitle = absl::StrJoin(content.machines, "\n")};
   HtmlSection summary{.title = "Study"};
-  if (!study.config.about().empty()) {
-    summary.paragraphs.push_back(study.config.about());
-  }
-  if (std::string missing = MissingCells(study, by_name); !missing.empty()) {
-    summary.paragraphs.push_back(std::move(missing));
+  for (const std::string& text : {study.config.about(), content.missing}) {
+    if (!text.empty()) summary.paragraphs.push_back(text);
   }
   page.sections.push_back(std::move(summary));
   HtmlSection charts{.title = "Charts", .charts = StudyCharts(study, by_name)};
   if (!charts.charts.empty()) page.sections.push_back(std::move(charts));
   page.sections.push_back(
-      {.title = "Tables", .tables = StudyTables(study, by_name)});
-  for (Notes& notes : NotesOn(by_name)) {
+      {.title = "Tables", .tables = std::move(content.tables)});
+  for (Notes& notes : content.notes) {
     page.sections.push_back(
         {.title = notes.title, .paragraphs = std::move(notes.lines)});
   }
