@@ -111,7 +111,7 @@ void PrintProgress(const StudyCell& cell, const nlohmann::ordered_json& record,
 absl::Status RunStudy(const Study& study, const std::vector<int>& wanted) {
   const std::string folder = OutFolder(study);
   ASSIGN_OR_RETURN(std::unique_ptr<StudyResults> results,
-                   StudyResults::Open(folder, study, BuildSummary(),
+                   StudyResults::Open(folder, study, wanted, BuildSummary(),
                                       absl::GetFlag(FLAGS_resume)));
   for (const std::string& reason : results->outdated()) {
     LogInfo(absl::StrCat("measures again: ", reason));
@@ -119,6 +119,12 @@ absl::Status RunStudy(const Study& study, const std::vector<int>& wanted) {
   std::vector<int> cells;
   for (const int cell : wanted) {
     if (!results->Has(study.cells[cell])) cells.push_back(cell);
+  }
+  if (!cells.empty() && BuildCommit().empty()) {
+    LogInfo(
+        "the records carry no commit; for records that do, start the study "
+        "with bazel run //bench:study in a git checkout, or from a bundle (see "
+        "bazel run //tools/bundle)");
   }
   const std::string program = ProcessArguments()[0];
   const std::string command =

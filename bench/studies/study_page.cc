@@ -1,6 +1,8 @@
 #include "bench/studies/study_page.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -144,6 +146,24 @@ std::vector<std::string> ClockDifferences(const CellRecords& records) {
   return lines;
 }
 
+// A line for each build of which cells are, except the last one's.
+std::vector<std::string> OtherBuilds(const CellRecords& records) {
+  std::map<std::string, std::vector<std::string>> cells;
+  std::pair<std::optional<double>, std::string> last;  // when, which
+  for (const auto& [name, record] : records) {
+    const std::string build = TextAt(*record, "build");
+    if (build.empty()) continue;  // of a cell that has crashed
+    cells[build].push_back(name);
+    last = std::max(last, {NumberAt(*record, "time"), build});
+  }
+  cells.erase(last.second);
+  std::vector<std::string> lines;
+  for (const auto& [build, names] : cells) {
+    lines.push_back(absl::StrCat(build, ": ", absl::StrJoin(names, "; "), "."));
+  }
+  return lines;
+}
+
 struct Notes {
   const char* title;
   std::vector<std::string> lines;  // at least one
@@ -158,11 +178,13 @@ struct Content {
 };
 
 Content ContentOf(const Study& study, const CellRecords& records) {
-  Content content{.machines = Machines(records),
-                  .tables = StudyTables(study, records),
-                  .notes = {{"Cells without figures", Failures(records)},
-                            {"Steps whose clocks differ by more than 2 %",
-                             ClockDifferences(records)}}};
+  Content content{
+      .machines = Machines(records),
+      .tables = StudyTables(study, records),
+      .notes = {{"Cells without figures", Failures(records)},
+                {"Steps whose clocks differ by more than 2 %",
+                 ClockDifferences(records)},
+                {"Cells of an earlier build", OtherBuilds(records)}}};
   std::erase_if(content.notes, [](const Notes& n) { return n.lines.empty(); });
   const size_t missing = study.cells.size() - records.size();
   if (missing > 0) {

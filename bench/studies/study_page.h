@@ -14,7 +14,8 @@ namespace tessera {
 
 // The study's tables as Markdown: what it measures, on which device and build,
 // and a line for each cell. `records` as ReadResults() gives them; cells that
-// have not run are missing. `command` is what a user types to repeat it.
+// have not run are missing, and those of a build before the last one are noted.
+// `command` is what a user types to repeat it.
 std::string StudyPage(const Study& study,
                       const std::vector<nlohmann::ordered_json>& records,
                       absl::string_view command);

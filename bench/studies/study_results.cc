@@ -51,13 +51,15 @@ struct Standing {
 };
 
 absl::StatusOr<Standing> StandingOf(const Study& study,
+                                    const std::vector<int>& wanted,
                                     const std::vector<Json>& records,
                                     const std::string& build) {
   Standing standing;
   std::map<std::string, int> builds;  // other ones, and their cells
   int changed = 0;
   const CellRecords by_name = RecordsOf(study, records);
-  for (const StudyCell& cell : study.cells) {
+  for (const int number : wanted) {
+    const StudyCell& cell = study.cells[number];
     const auto found = by_name.find(cell.Name());
     if (found == by_name.end()) continue;
     const Json& record = *found->second;
@@ -93,8 +95,8 @@ absl::Status DropUnfinishedLine(const std::string& path, int descriptor) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
-    const std::string& folder, const Study& study, const std::string& build,
-    bool resume) {
+    const std::string& folder, const Study& study,
+    const std::vector<int>& wanted, const std::string& build, bool resume) {
   RETURN_IF_ERROR(MakeDirectories(folder));
   const std::string path = folder + kResultsFile;
   const bool exists = FileExists(path);
@@ -116,7 +118,7 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
           absl::StrCat(path, " is of another study, or ", study.name,
                        " has changed since; give another --out"));
     }
-    ASSIGN_OR_RETURN(standing, StandingOf(study, records, build));
+    ASSIGN_OR_RETURN(standing, StandingOf(study, wanted, records, build));
   }
   const int descriptor =
       open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);

@@ -33,10 +33,11 @@ class StudyResults {
  public:
   // Starts a file in `folder`, or with `resume` continues one, whose study must
   // measure the same; titles, tables and plots may have changed. AlreadyExists
-  // if there is one without `resume`.
+  // if there is one without `resume`. `wanted` are the numbers of the cells
+  // that are to be measured; others keep their records.
   static absl::StatusOr<std::unique_ptr<StudyResults>> Open(
-      const std::string& folder, const Study& study, const std::string& build,
-      bool resume);
+      const std::string& folder, const Study& study,
+      const std::vector<int>& wanted, const std::string& build, bool resume);
   ~StudyResults();
   StudyResults(const StudyResults&) = delete;
   StudyResults& operator=(const StudyResults&) = delete;
@@ -45,8 +46,8 @@ class StudyResults {
   // cell runs has changed, a line for each reason.
   const std::vector<std::string>& outdated() const { return outdated_; }
 
-  // Whether a record of the cell is there, of this build and of what the cell
-  // runs now; a crash or a failure is tried again.
+  // Whether a record of the wanted cell is there, of this build and of what the
+  // cell runs now; a crash or a failure is tried again.
   bool Has(const StudyCell& cell) const { return done_.count(cell.Name()) > 0; }
   // `record` has everything except type, time and cell.
   absl::Status Append(const StudyCell& cell,

@@ -330,6 +330,50 @@ class StudiesTest(unittest.TestCase):
         self.assertEqual(count, 2)
         self.assertIn("the config of 2 cells has changed", said)
 
+    def test_cells_of_an_earlier_build_are_noted(self):
+        study = TINY / "accumulation.pbtxt"
+        out = self.folder / "mixed"
+
+        def page_of(commit, *options):
+            done = run(f"--study={study}", f"--out={out}", *options,
+                       TESSERA_COMMIT=commit)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for name in ("README.md", "index.html"):
+                yield (out / name).read_text()
+            yield done.stderr
+
+        note = "Cells of an earlier build"
+        for text in page_of("0123456789"):
+            self.assertNotIn(note, text)
+        cells = [record["cell"] for record in records(out)[1:]]
+        axis, label = next(iter(cells[0].items()))
+        page, html, said = page_of("9876543210", "--resume",
+                                   f"--filter={axis}={label}")
+        count = sum(cell[axis] == label for cell in cells)
+        self.assertIn(f"measures again: {count} cells", said)
+        noted = " ".join(page[page.index(note):].split())
+        for text in (noted, html[html.index(note):]):
+            self.assertIn("(0123456789), ", text)
+            self.assertNotIn("(9876543210), ", text)
+            for cell in cells:
+                name = " ".join("=".join(pair) for pair in cell.items())
+                self.assertEqual(name in text, cell[axis] != label, name)
+        page, html, _ = page_of("9876543210", "--resume")
+        self.assertNotIn(note, page + html)
+
+    def test_a_program_without_a_commit_says_so(self):
+        study = TINY / "accumulation.pbtxt"
+        for commit, lines_of_it in ("", 1), ("0123456789", 0):
+            done = run(f"--study={study}", f"--out={self.folder / commit}/out",
+                       TESSERA_COMMIT=commit)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said = [line for line in done.stderr.splitlines()
+                    if "no commit" in line]
+            self.assertEqual(len(said), lines_of_it, done.stderr)
+            for line in said:
+                self.assertIn("a bundle", line)
+                self.assertIn("bazel run //bench:study", line)
+
     def test_a_cell_without_its_gpu_is_tried_again(self):
         study = self.folder / "s.pbtxt"
         study.write_text('''
