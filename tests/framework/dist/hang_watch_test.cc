@@ -67,6 +67,17 @@ TEST_F(HangClockTest, ManyStepsBetweenTwoPolls) {
   EXPECT_EQ(clock_.limit(), absl::Seconds(60));
 }
 
+// A step takes half a second; polls are five seconds apart.
+TEST_F(HangClockTest, StepsBetweenTwoPollsShareTheTime) {
+  HangClock clock({.first = absl::Seconds(600), .least = absl::Seconds(1)},
+                  absl::Seconds(5));
+  for (int i = 0; i < 5; ++i) {
+    progress_.step += 10;
+    EXPECT_FALSE(clock.Poll(progress_));
+  }
+  EXPECT_EQ(clock.limit(), absl::Seconds(5));
+}
+
 // A rank that prepares data or writes is in no communication.
 TEST_F(HangClockTest, DoesNotRunOutsideOfCommunications) {
   Step(1);

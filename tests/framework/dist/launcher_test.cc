@@ -191,11 +191,12 @@ TEST(LauncherTest, RespectsNohup) {
 
 TEST(LauncherTest, ARepeatedSignalIsNotASecondOne) {
   // The signals of a terminal that closes, or of a supervisor that signals a
-  // process group and its leader.
+  // process group and its leader. A subshell sends them: rank 0 ends with the
+  // first.
   const Outcome outcome = LaunchShell(
       "trap 'sleep 1.5; echo saved; exit 143' TERM; sleep 0.5; "
-      "if [ $RANK = 0 ]; then kill -TERM $PPID; sleep 0.2; kill -INT $PPID; "
-      "kill -TERM $PPID; fi; while :; do sleep 0.1; done",
+      "if [ $RANK = 0 ]; then (trap '' TERM; kill -TERM $PPID; sleep 0.2; "
+      "kill -INT $PPID; kill -TERM $PPID) & fi; while :; do sleep 0.1; done",
       Ranks(2));
   ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
   EXPECT_EQ(*outcome.exit_code, 128 + SIGTERM) << outcome.err;

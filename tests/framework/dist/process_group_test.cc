@@ -120,6 +120,22 @@ TEST(ProcessGroupTest, ASimulatedRankHasItsOwnShareOfEveryResult) {
   EXPECT_TRUE((*group)->Finish().ok());
 }
 
+TEST(ProcessGroupTest, ASimulatedRankHasItsPlaceAmongTheRanksOfAPart) {
+  WorldInfo world;
+  world.rank = 2;
+  world.world_size = 4;
+  world.simulated = true;
+  const auto group = ProcessGroup::Create(world, at::kCPU);
+  ASSERT_TRUE(group.ok()) << group.status();
+  const auto part = (*group)->Split("shard", {0, 2});
+  ASSERT_TRUE(part.ok()) << part.status();
+  EXPECT_EQ((*part)->rank(), 1);
+  EXPECT_EQ((*part)->world_size(), 2);
+  const at::Tensor shard = at::zeros({4}, at::kLong);
+  EXPECT_TRUE((*part)->ReduceScatterSum(at::arange(8), shard).ok());
+  EXPECT_TRUE(at::equal(shard, at::arange(4, 8)));
+}
+
 TEST(ReasonOfTest, NamesNoPlaceInTheSourcesOfALibrary) {
   const auto reason = [](const char* message) {
     return ReasonOf(absl::InternalError(message));

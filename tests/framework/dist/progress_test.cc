@@ -135,6 +135,26 @@ TEST(ProgressTest, AGraphCountsInEachStepThatLaunchesIt) {
   }
 }
 
+TEST(ProgressTest, AGraphMayBeRecordedAgain) {
+  Progress progress;
+  bool recording = false;
+  auto owned = std::make_unique<FakeWriter>(&recording);
+  FakeWriter& writer = *owned;
+  progress.CountOn(std::move(owned));
+  for (int64_t step = 1; step <= 3; ++step) {
+    progress.SetStep(step);
+    recording = true;
+    for (const char* name : {"a sum", "a gathering"}) {
+      progress.Begin(name);
+      progress.End();
+    }
+    recording = false;
+    writer.LaunchGraph();
+    EXPECT_EQ(progress.Now().begun, 2 * step);
+    EXPECT_EQ(progress.Now().ended, 2 * step);
+  }
+}
+
 TEST(ProgressTest, KnowsWhatTheHostDoes) {
   Progress progress;
   EXPECT_EQ(progress.SetHost("writes the log", true), "");

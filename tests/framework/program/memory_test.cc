@@ -1,5 +1,6 @@
 #include "framework/program/memory.h"
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -61,6 +62,20 @@ TEST(MemoryTest, ReplayFindsTheLargestMoment) {
   }
   CachingAllocator full(/*capacity=*/0);
   EXPECT_EQ(ReplayAllocations(schedule, lifetimes, &full), std::nullopt);
+}
+
+TEST(MemoryTest, ReplayCountsWhatOpsAllocate) {
+  const Built built = TwoLayers();
+  const Schedule schedule = TrainingSchedule(built.program, built.loss);
+  Lifetimes lifetimes = PlanLifetimes(schedule);
+  const auto peak = [&] {
+    CachingAllocator allocator;
+    EXPECT_TRUE(ReplayAllocations(schedule, lifetimes, &allocator).has_value());
+    return allocator.peak_allocated();
+  };
+  const int64_t expected = peak();
+  for (Buffer& buffer : lifetimes.buffers) buffer.storage = Storage::kOp;
+  EXPECT_EQ(peak(), expected);
 }
 
 }  // namespace

@@ -124,6 +124,14 @@ TEST(PredictStepTest, TheSecondMicroBatchStandsForAllInBetween) {
   EXPECT_DOUBLE_EQ(list.Predict().step, 8);
 }
 
+TEST(PredictStepTest, EveryMicroBatchHasItsGaps) {
+  List list;
+  for (int m = 0; m < 3; ++m) list.Compute(kMain, 1, {}, m);
+  list.schedule().values_of.resize(3);
+  list.schedule().micro_batches = 8;
+  EXPECT_DOUBLE_EQ(list.Predict(1, 0.5).step, 8 * 1.5);
+}
+
 TEST(PredictStepTest, NeedsTheRates) {
   List list;
   list.Compute(kMain, 1);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,11 +70,16 @@ class RandomStep {
       target.frozen = {absl::StrCat("layers.", Draw(0, m.layers - 1), ".*")};
     } else if (Chance(8)) {
       target.frozen = {"token_embeddings.weight"};
+    } else if (!m.tied_head && Chance(5)) {
+      target.frozen = {"token_embeddings.weight", "layers.*", "ln_*"};
+      only_head = true;
     }
     if (Chance(3)) {
       target.muon = {Chance(2) ? "*" : "*layers.*"};
       // Without a matrix to train the pattern would be refused.
-      if (m.layers == 1 && !target.frozen.empty()) target.muon.clear();
+      if (only_head || (m.layers == 1 && !target.frozen.empty())) {
+        target.muon.clear();
+      }
     }
     ChooseBackend();
   }
@@ -108,6 +114,7 @@ class RandomStep {
 
   StepPlanOptions options;
   ProgramTarget target;
+  bool only_head = false;  // everything else is frozen
 
  private:
   int64_t Draw(int64_t from, int64_t to) {
@@ -131,7 +138,7 @@ class RandomStepTest : public ::testing::TestWithParam<int> {};
 // written over: of 50,000 steps.
 TEST_P(RandomStepTest, NothingIsReadAfterItsMemoryWasTaken) {
   constexpr int kSteps = 12'500;
-  int lends = 0, beside = 0, muon = 0;
+  int lends = 0, beside = 0, muon = 0, only_head = 0;
   for (int i = 0; i < kSteps; ++i) {
     const uint64_t seed = static_cast<uint64_t>(GetParam()) * kSteps + i;
     const RandomStep step(seed);
@@ -144,6 +151,7 @@ TEST_P(RandomStepTest, NothingIsReadAfterItsMemoryWasTaken) {
         << valid << "\nseed " << seed << ": " << step.Describe();
     lends += Lends(planned.train_lifetimes);
     muon += !step.target.muon.empty();
+    only_head += step.only_head;
     beside += absl::c_any_of(planned.train.runs, [](const StepRun& run) {
       return run.stream != StepStream::kMain;
     });
@@ -152,6 +160,7 @@ TEST_P(RandomStepTest, NothingIsReadAfterItsMemoryWasTaken) {
   EXPECT_GT(lends, kSteps / 2);
   EXPECT_GT(beside, kSteps / 10);
   EXPECT_GT(muon, kSteps / 10);
+  EXPECT_GT(only_head, kSteps / 25);
 }
 
 // Whether the forward products of a model with `layers` spare multiprocessors.
@@ -184,6 +193,45 @@ TEST(StepPlanTest, ProductsSpareMultiprocessorsForALargeUpdate) {
   EXPECT_TRUE(SparesForUpdate(/*layers=*/24, /*defer=*/true));
   EXPECT_FALSE(SparesForUpdate(/*layers=*/12, /*defer=*/true));
   EXPECT_FALSE(SparesForUpdate(/*layers=*/24, /*defer=*/false));
+}
+
+// The blocks in which a step of a model with six recomputes something.
+std::set<std::string> RecomputedBlocks(RecomputeConfig::Policy policy,
+                                       int every) {
+  RandomStep step(0);
+  step.options.lm.shape.layers = 6;
+  step.options.micro_batches = 1;
+  step.options.recompute.set_policy(policy);
+  step.options.recompute.set_every(every);
+  step.target.frozen.clear();
+  const auto plan = PlanStep(step.options, step.target);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  if (!plan.ok()) return {};
+  const Schedule& schedule = (*plan)->train;
+  std::set<std::string> blocks;
+  for (const StepRun& run : schedule.runs) {
+    if (run.phase != Phase::kRecompute) continue;
+    const std::string path = schedule.program->ScopePath(schedule.ScopeOf(run));
+    blocks.insert(path.substr(0, path.find('/')));
+  }
+  return blocks;
+}
+
+TEST(StepPlanTest, EveryKthBlockFromTheFirstIsRecomputed) {
+  using Blocks = std::set<std::string>;
+  for (const RecomputeConfig::Policy policy :
+       {RecomputeConfig::BLOCK, RecomputeConfig::ATTENTION,
+        RecomputeConfig::FFN}) {
+    SCOPED_TRACE(RecomputeConfig::Policy_Name(policy));
+    EXPECT_EQ(RecomputedBlocks(policy, 1),
+              (Blocks{"block_0", "block_1", "block_2", "block_3", "block_4",
+                      "block_5"}));
+    EXPECT_EQ(RecomputedBlocks(policy, 2),
+              (Blocks{"block_0", "block_2", "block_4"}));
+    EXPECT_EQ(RecomputedBlocks(policy, 4), (Blocks{"block_0", "block_4"}));
+    EXPECT_EQ(RecomputedBlocks(policy, 6), Blocks{"block_0"});
+  }
+  EXPECT_EQ(RecomputedBlocks(RecomputeConfig::NONE, 1), Blocks{});
 }
 
 // A step of Muon whose layers have 25 M weights each.

@@ -194,6 +194,16 @@ TEST(WhatFitsTest, AnswersForARunThatDoesNotFit) {
   EXPECT_EQ(fits.layers.largest, 0);
 }
 
+// 200 tokens fit, 256 do not.
+TEST(WhatFitsTest, TheCurrentValueNeedBeNoMultiple) {
+  const RunConfig config =
+      Config({"model.context_length=200", "model.num_layers=2"});
+  DeviceInfo device = Gpu("4090");
+  device.total_bytes = PlanRun(config, {}, device)->memory.report.total();
+  const RunPlan plan = PlanRun(config, {}, device).value();
+  EXPECT_EQ(FindWhatFits(plan).context.largest, 200);
+}
+
 // A toy fits so often that the search ends at its limits.
 TEST(WhatFitsTest, StopsAtItsLimits) {
   const WhatFits fits = FindWhatFits(

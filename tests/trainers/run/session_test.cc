@@ -351,6 +351,35 @@ TEST(SessionTest, ObeysThePolicyOutsideOfTheProgram) {
       testing::HasSubstr("master weights and moments of the same dtype"));
 }
 
+// Freezing the rest leaves the gradient of the head as it is.
+TEST(SessionTest, TheHeadTrainsAlone) {
+  const auto whole = Toy("configs/tiny_cpu.pbtxt");
+  const Batch batch = whole->train_loader().Load(0).value();
+  ASSERT_TRUE(whole->step().ForwardBackward(batch).ok());
+  const auto head_of = [](Session& session) {
+    return session.state()
+        .parameters->Get("lm_head.weight")
+        .grad()
+        .detach()
+        .clone();
+  };
+  const at::Tensor expected = head_of(*whole);
+  const double norm = expected.norm().item<double>();
+  ASSERT_GT(norm, 0);
+  for (const std::string storage : {"ALLOCATOR", "ARENA"}) {
+    SCOPED_TRACE(storage);
+    const auto session = Toy("configs/tiny_cpu.pbtxt",
+                             {"model.frozen=['token*', 'layers.*', 'ln*']",
+                              "execution.storage=" + storage});
+    ASSERT_TRUE(session->step().ForwardBackward(batch).ok());
+    EXPECT_TRUE(at::equal(head_of(*session), expected));
+    const std::vector<double> losses = Train(*session, 1);
+    EXPECT_NEAR(session->step().metrics().grad_norm.item<double>(), norm,
+                1e-5 * norm);
+    EXPECT_LT(Train(*session, 20).back(), losses[0]);
+  }
+}
+
 TEST(SessionTest, RefusesToTrainNothing) {
   const RunConfig config =
       ToyConfig("configs/tiny_cpu.pbtxt", {"model.frozen=['*']"});
