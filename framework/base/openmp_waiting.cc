@@ -19,10 +19,10 @@
 
 namespace {
 
-// About 0.4 ms: longer than the gaps between the ops of a step, and shorter
+// About 0.8 ms: longer than the gaps between the ops of a step, and shorter
 // than the milliseconds for which the system runs another program. Measured in
 // docs/experiments/openmp_waiting.
-char kSpinCount[] = "GOMP_SPINCOUNT=10000";
+char kSpinCount[] = "GOMP_SPINCOUNT=20000";
 
 constexpr int kMaxVariables = 4096;
 

@@ -39,14 +39,14 @@ TEST(OpenMpWaitingTest, ThreadsSpinBriefly) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizer starts later";
 #endif
-  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=10000"));
+  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=20000"));
   EXPECT_FALSE(PassesWith("EXPECTED_SPINCOUNT=999"));
 }
 
 TEST(OpenMpWaitingTest, OneThreadIsLeftAlone) {
   EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=unset OMP_NUM_THREADS=1"));
 #ifndef __SANITIZE_ADDRESS__
-  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=10000 OMP_NUM_THREADS=12"));
+  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=20000 OMP_NUM_THREADS=12"));
 #endif
 }
 
