@@ -48,7 +48,8 @@ absl::StatusOr<double> TimeMs(absl::FunctionRef<absl::Status()> call,
 // How long repeated calls took.
 struct Times {
   std::vector<double> warmup_ms, ms;  // of each call, TimeMs()
-  // Of a timed call and its `prepare` by the host's clock, mean.
+  // The mean time of a timed call together with its `prepare`, by the host's
+  // clock.
   double wall_ms = 0;
 };
 // `prepare` is called before each call, and its time is not part of the call's.

@@ -146,7 +146,7 @@ std::vector<std::string> ClockDifferences(const CellRecords& records) {
   return lines;
 }
 
-// A line for each build of which cells are, except the last one's.
+// A line for each earlier build that has measured some of the cells.
 std::vector<std::string> OtherBuilds(const CellRecords& records) {
   std::map<std::string, std::vector<std::string>> cells;
   std::pair<std::optional<double>, std::string> last;  // when, which

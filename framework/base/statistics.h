@@ -9,7 +9,8 @@ namespace tessera {
 // The mean of the middle two of an even number of samples; absent for none.
 std::optional<double> Median(std::vector<double> samples);
 
-// That of a sample of a population; absent for fewer than two.
+// The sample standard deviation, which divides by n - 1; absent for fewer than
+// two samples.
 std::optional<double> StandardDeviation(const std::vector<double>& samples);
 
 }  // namespace tessera

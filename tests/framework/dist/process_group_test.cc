@@ -86,12 +86,11 @@ TEST(ProcessGroupTest, AWorldOfOneNeedsNoCommunication) {
   EXPECT_TRUE((*group)->Finish().ok());
 }
 
+const WorldInfo kSimulatedRank = {
+    .rank = 2, .world_size = 4, .simulated = true};
+
 TEST(ProcessGroupTest, ASimulatedRankHasItsOwnShareOfEveryResult) {
-  WorldInfo world;
-  world.rank = 2;
-  world.world_size = 4;
-  world.simulated = true;
-  const auto group = ProcessGroup::Create(world, at::kCPU);
+  const auto group = ProcessGroup::Create(kSimulatedRank, at::kCPU);
   ASSERT_TRUE(group.ok()) << group.status();
   EXPECT_EQ((*group)->rank(), 2);
   EXPECT_EQ((*group)->world_size(), 4);
@@ -121,11 +120,7 @@ TEST(ProcessGroupTest, ASimulatedRankHasItsOwnShareOfEveryResult) {
 }
 
 TEST(ProcessGroupTest, ASimulatedRankHasItsPlaceAmongTheRanksOfAPart) {
-  WorldInfo world;
-  world.rank = 2;
-  world.world_size = 4;
-  world.simulated = true;
-  const auto group = ProcessGroup::Create(world, at::kCPU);
+  const auto group = ProcessGroup::Create(kSimulatedRank, at::kCPU);
   ASSERT_TRUE(group.ok()) << group.status();
   const auto part = (*group)->Split("shard", {0, 2});
   ASSERT_TRUE(part.ok()) << part.status();

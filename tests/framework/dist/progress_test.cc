@@ -86,11 +86,19 @@ class FakeWriter final : public Progress::Writer {
   std::vector<int64_t> words_ = std::vector<int64_t>(Progress::kWords);
 };
 
+// The writer on which `progress` counts from now on.
+FakeWriter& CountOnFake(bool* recording, Progress* progress) {
+  auto owned = std::make_unique<FakeWriter>(recording);
+  FakeWriter& writer = *owned;
+  progress->CountOn(std::move(owned));
+  return writer;
+}
+
 TEST(ProgressTest, AWriterCountsFromZero) {
   Progress progress;
   progress.Begin("a sum");
   bool recording = false;
-  progress.CountOn(std::make_unique<FakeWriter>(&recording));
+  CountOnFake(&recording, &progress);
   EXPECT_EQ(progress.Now().begun, 0);
   progress.SetStep(3);
   progress.Begin("a gathering");
@@ -105,9 +113,7 @@ TEST(ProgressTest, AWriterCountsFromZero) {
 TEST(ProgressTest, AGraphCountsInEachStepThatLaunchesIt) {
   Progress progress;
   bool recording = false;
-  auto owned = std::make_unique<FakeWriter>(&recording);
-  FakeWriter& writer = *owned;
-  progress.CountOn(std::move(owned));
+  FakeWriter& writer = CountOnFake(&recording, &progress);
   const auto communicate = [&](const char* name) {
     progress.Begin(name);
     progress.End();
@@ -138,9 +144,7 @@ TEST(ProgressTest, AGraphCountsInEachStepThatLaunchesIt) {
 TEST(ProgressTest, AGraphMayBeRecordedAgain) {
   Progress progress;
   bool recording = false;
-  auto owned = std::make_unique<FakeWriter>(&recording);
-  FakeWriter& writer = *owned;
-  progress.CountOn(std::move(owned));
+  FakeWriter& writer = CountOnFake(&recording, &progress);
   for (int64_t step = 1; step <= 3; ++step) {
     progress.SetStep(step);
     recording = true;

@@ -94,8 +94,8 @@ class NextTokenTest : public ::testing::Test {
     }
   }
 
-  // Expects the same logits for each of `texts`, whether it is in a batch or
-  // alone.
+  // Expects each of `texts` to have the same logits in a batch as when it is
+  // computed alone.
   void ExpectThoseOfEach(NextTokenModel& model,
                          const NextTokenModel::Texts& texts, double tolerance) {
     const auto logits = model.LogitsAfter(texts);

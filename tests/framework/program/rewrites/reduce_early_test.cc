@@ -27,7 +27,7 @@ TEST(ReduceEarlyTest, ASumFollowsTheLastGradientOfItsRange) {
   AddDataWaits(&schedule);
   const std::vector<std::string> names = RunNames(schedule);
   ASSERT_EQ(names.size(), plain.size());
-  // Of the second micro-batch.
+  // These runs belong to the second micro-batch.
   EXPECT_THAT(std::vector<std::string>(names.begin() + 16, names.begin() + 24),
               ElementsAre("backward total d0", "backward product d0 d1",
                           "sum 512..1024", "backward square d0",
