@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "attention_backends/document_bounds.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
@@ -25,25 +24,18 @@ at::Tensor MakeArena(const StepPlan& plan, const ParameterStore& parameters) {
 TrainStep::TrainStep(const Parts& parts)
     : parts_(parts),
       tasks_(parts),
+      batch_(*parts.plan, parts.parameters->options().device),
       arena_(MakeArena(*parts.plan, *parts.parameters)),
       train_(parts.plan->train, parts.plan->train_lifetimes, *parts.parameters,
              {.phases = parts.phases, .tasks = this, .arena = arena_}) {
   SetNextStep(0);
-  const LossProgram& loss = parts.plan->loss;
-  std::vector<int64_t> shape_mbs = loss.program.info(loss.ids).type.shape;
-  shape_mbs.insert(shape_mbs.begin(), parts.plan->micro_batches);
-  const auto options =
-      at::dtype(at::kLong).device(parts.parameters->options().device);
-  ids_mbs_ = at::zeros(shape_mbs, options);
-  targets_mbs_ = at::zeros(shape_mbs, options);
-  if (loss.documents.has_value()) {
-    positions_mbs_ = at::zeros(shape_mbs, options);
-    documents_m2bs_ = at::zeros({shape_mbs[0], 2, shape_mbs[1], shape_mbs[2]},
-                                options.dtype(at::kInt));
-  }
-  SetInputs(train_);
-  train_.SetInput(parts.plan->train.loss_gradient,
-                  tasks_.seed_gradient().squeeze(0));
+  SetInputs(parts.plan->train, train_);
+}
+
+void TrainStep::SetInputs(const Schedule& list, Executor& executor) const {
+  batch_.SetInputs(executor);
+  if (list.loss_gradient < 0) return;
+  executor.SetInput(list.loss_gradient, tasks_.seed_gradient().squeeze(0));
 }
 
 void TrainStep::SetNextStep(int64_t step) {
@@ -57,8 +49,8 @@ void TrainStep::DropGraphs() {
     if (!parts_.plan->graph) return;
     const at::Device device = parts_.parameters->options().device;
     step_work_.SetGraph(MakeCudaGraph(device));
-    evaluation_work_.SetGraph(MakeCudaGraphBeside(*step_work_.graph()));
-    gradient_work_.SetGraph(MakeCudaGraphBeside(*step_work_.graph()));
+    evaluation_.work.SetGraph(MakeCudaGraphBeside(*step_work_.graph()));
+    gradients_.work.SetGraph(MakeCudaGraphBeside(*step_work_.graph()));
   }
 }
 
@@ -101,26 +93,32 @@ absl::Status TrainStep::ExchangeEma() {
   return StatusFromTorch([this] { tasks_.ExchangeEma(); });
 }
 
-absl::Status TrainStep::ForwardBackward(const Batch& batch) {
+absl::Status TrainStep::RunBeside(const Batch& batch, const Schedule& list,
+                                  const Lifetimes& lifetimes,
+                                  PhaseObserver* phases, Beside* beside) {
   RETURN_IF_ERROR(Flush());
   return StatusFromTorchOr([&]() -> absl::Status {
-    parts_.group->SetStep(next_step_);
+    parts_.group->SetStep(next_step_);  // a graph counts from there on
     CopyBatch(batch);
-    if (gradients_ == nullptr) {
-      const StepPlan& plan = *parts_.plan;
-      gradients_ = std::make_unique<Executor>(
-          plan.gradients, plan.gradients_lifetimes, *parts_.parameters,
-          ExecutorOptions{.phases = parts_.phases,
-                          .tasks = this,
-                          .arena = arena_,
-                          .constants = &train_});
-      SetInputs(*gradients_);
-      gradients_->SetInput(plan.gradients.loss_gradient,
-                           tasks_.seed_gradient().squeeze(0));
+    std::unique_ptr<Executor>& executor = beside->executor;
+    if (executor == nullptr) {
+      executor =
+          std::make_unique<Executor>(list, lifetimes, *parts_.parameters,
+                                     ExecutorOptions{.phases = phases,
+                                                     .tasks = this,
+                                                     .arena = arena_,
+                                                     .constants = &train_});
+      SetInputs(list, *executor);
     }
-    return gradient_work_.Do(
-        [this] { return StatusFromTorch([this] { gradients_->Run(); }); });
+    return beside->work.Do(
+        [&] { return StatusFromTorch([&] { executor->Run(); }); });
   });
+}
+
+absl::Status TrainStep::ForwardBackward(const Batch& batch) {
+  const StepPlan& plan = *parts_.plan;
+  return RunBeside(batch, plan.gradients, plan.gradients_lifetimes,
+                   parts_.phases, &gradients_);
 }
 
 absl::Status TrainStep::ComputeGradients(const Batch& batch) {
@@ -133,56 +131,17 @@ absl::Status TrainStep::ComputeGradients(const Batch& batch) {
 }
 
 absl::Status TrainStep::Forward(const Batch& batch) {
-  RETURN_IF_ERROR(Flush());
-  return StatusFromTorchOr([&]() -> absl::Status {
-    parts_.group->SetStep(next_step_);  // a graph counts from there on
-    CopyBatch(batch);
-    const StepPlan& plan = *parts_.plan;
-    if (evaluate_ == nullptr) {
-      evaluate_ = std::make_unique<Executor>(
-          plan.evaluate, plan.evaluate_lifetimes, *parts_.parameters,
-          ExecutorOptions{.phases = plan.graph ? nullptr : parts_.phases,
-                          .tasks = this,
-                          .arena = arena_,
-                          .constants = &train_});
-      SetInputs(*evaluate_);
-    }
-    RETURN_IF_ERROR(evaluation_work_.Do(
-        [this] { return StatusFromTorch([this] { evaluate_->Run(); }); }));
-    metrics().loss.div_(static_cast<double>(batch.valid_targets));
-    return absl::OkStatus();
-  });
+  const StepPlan& plan = *parts_.plan;
+  RETURN_IF_ERROR(RunBeside(batch, plan.evaluate, plan.evaluate_lifetimes,
+                            plan.graph ? nullptr : parts_.phases,
+                            &evaluation_));
+  return StatusFromTorch(
+      [&] { metrics().loss.div_(static_cast<double>(batch.valid_targets)); });
 }
 
 void TrainStep::CopyBatch(const Batch& batch) {
-  ids_mbs_.copy_(batch.ids_mbs, /*non_blocking=*/true);
-  targets_mbs_.copy_(batch.targets_mbs, /*non_blocking=*/true);
-  if (positions_mbs_.defined()) {
-    positions_mbs_.copy_(batch.positions_mbs, /*non_blocking=*/true);
-    DocumentBounds(positions_mbs_, documents_m2bs_);
-  }
+  batch_.Copy(batch);
   tasks_.loss_weight().fill_(1.0 / static_cast<double>(batch.valid_targets));
-}
-
-void TrainStep::SetInputs(Executor& executor) const {
-  const int listed = parts_.plan->train.listed_micro_batches();
-  for (int m = 0; m < listed; ++m) {
-    const bool last = m + 1 == listed;
-    SetInput(executor, last ? parts_.plan->micro_batches - 1 : m, m);
-  }
-}
-
-void TrainStep::SetInput(Executor& executor, int micro_batch, int as) const {
-  // Training and evaluation have the same values.
-  const Schedule& train = parts_.plan->train;
-  const LossProgram& loss = parts_.plan->loss;
-  executor.SetInput(train.ValueOf(loss.ids, as), ids_mbs_[micro_batch]);
-  executor.SetInput(train.ValueOf(loss.targets, as), targets_mbs_[micro_batch]);
-  if (!loss.documents.has_value()) return;
-  executor.SetInput(train.ValueOf(*loss.positions, as),
-                    positions_mbs_[micro_batch]);
-  executor.SetInput(train.ValueOf(*loss.documents, as),
-                    documents_m2bs_[micro_batch]);
 }
 
 }  // namespace tessera

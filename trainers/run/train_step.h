@@ -13,6 +13,7 @@
 #include "framework/program/executor.h"
 #include "trainers/plan/step_plan.h"
 #include "trainers/run/batch.h"
+#include "trainers/run/device_batch.h"
 #include "trainers/run/step_tasks.h"
 
 namespace tessera {
@@ -97,14 +98,18 @@ class TrainStep : private TaskRunner {
   }
 
  private:
+  // A list of the plan other than that of the step.
+  struct Beside {
+    std::unique_ptr<Executor> executor;  // made when it first runs
+    RecordedWork work;
+  };
+  absl::Status RunBeside(const Batch& batch, const Schedule& list,
+                         const Lifetimes& lifetimes, PhaseObserver* phases,
+                         Beside* beside);
   void CopyBatch(const Batch& batch);
-  // Sets the listed micro-batches as the inputs of `executor`.
-  void SetInputs(Executor& executor) const;
-  // Sets micro-batch `micro_batch` as the inputs of the listed micro-batch
-  // `as`.
-  void SetInput(Executor& executor, int micro_batch, int as) const;
+  void SetInputs(const Schedule& list, Executor& executor) const;
   void BeginRepetition(Executor& executor, int micro_batch) override {
-    SetInput(executor, micro_batch, /*as=*/1);
+    batch_.SetInput(executor, micro_batch, /*as=*/1);
   }
   void Run(const Task& task, absl::Span<const at::Tensor> operands,
            absl::Span<const at::Tensor> results) override {
@@ -115,12 +120,11 @@ class TrainStep : private TaskRunner {
   int64_t next_step_ = 0;
   StepTasks tasks_;
   bool pending_ = false;  // the last step's update
-  // The batch, on the device; the last two are undefined without documents.
-  at::Tensor ids_mbs_, targets_mbs_, positions_mbs_, documents_m2bs_;
+  DeviceBatch batch_;
   at::Tensor arena_;
   Executor train_;
-  std::unique_ptr<Executor> gradients_, evaluate_;  // created on first use
-  RecordedWork step_work_, evaluation_work_, gradient_work_;
+  RecordedWork step_work_;
+  Beside gradients_, evaluation_;
 };
 
 }  // namespace tessera
