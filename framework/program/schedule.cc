@@ -158,25 +158,13 @@ std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
 class ScheduleBuilder::BackwardPass {
  public:
   // `written` says by parameter whether an earlier run writes its gradient.
-  BackwardPass(Schedule* schedule, int micro_batch,
-               absl::Span<const RecomputedSegment> segments,
-               std::vector<bool>* written)
+  BackwardPass(Schedule* schedule, int micro_batch, std::vector<bool>* written)
       : schedule_(*schedule),
         program_(*schedule->program),
         micro_batch_(micro_batch),
         gradient_(program_.values().size(), -1),
-        first_(schedule->values_of[micro_batch]),
-        current_(first_),
-        segment_of_(program_.ops().size(), -1),
-        segments_(segments.begin(), segments.end()),
-        written_(*written) {
-    for (size_t s = 0; s < segments_.size(); ++s) {
-      for (int op = segments_[s].first_op; op < segments_[s].end_op; ++op) {
-        segment_of_[op] = static_cast<int>(s);
-      }
-    }
-    recomputed_.resize(segments_.size(), false);
-  }
+        numbers_(schedule->values_of[micro_batch]),
+        written_(*written) {}
 
   void Append(Value loss) {
     loss_ = loss;
@@ -187,7 +175,7 @@ class ScheduleBuilder::BackwardPass {
     for (size_t v = 0; v < program_.values().size(); ++v) {
       const bool is_input = program_.values()[v].role == Role::kInput;
       if (!is_input || gradient_[v] < 0) continue;
-      schedule_.input_gradients.push_back({first_[v], gradient_[v]});
+      schedule_.input_gradients.push_back({numbers_[v], gradient_[v]});
       schedule_.outputs.push_back(gradient_[v]);
     }
   }
@@ -207,13 +195,13 @@ class ScheduleBuilder::BackwardPass {
   void Differentiate(int op) {
     const OpNode& node = program_.ops()[op];
     if (Wanted(program_, node).empty() || !HasGradient(node)) return;
-    if (segment_of_[op] >= 0) Recompute(segment_of_[op]);
-
     StepRun run = {
         .kind = StepRun::Kind::kBackward,
         .phase = Phase::kBackward,
         .op = op,
         .micro_batch = micro_batch_,
+        .operands = NumbersOf(node.operands, numbers_),
+        .results = NumbersOf(node.results, numbers_),
         .d_operands = std::vector<GradientWrite>(node.operands.size())};
     for (const Value result : node.results) {
       run.d_results.push_back(gradient_[result.index]);
@@ -223,12 +211,8 @@ class ScheduleBuilder::BackwardPass {
         run.d_operands, [](const GradientWrite& w) { return w.wanted(); });
     if (JoinsBackward(program_, node, loss_)) {
       run.kind = StepRun::Kind::kForwardBackward;
-      run.operands = NumbersOf(node.operands, current_);
-      run.results = NumbersOf(node.results, first_);
       schedule_.runs.push_back(std::move(run));
     } else if (computes) {
-      run.operands = NumbersOf(node.operands, current_);
-      run.results = NumbersOf(node.results, current_);
       KeepReads(program_, &run);
       schedule_.runs.push_back(std::move(run));
     }
@@ -290,84 +274,13 @@ class ScheduleBuilder::BackwardPass {
     gradient = sum;
   }
 
-  // Repeats the forward ops whose results the segment's backward reads.
-  void Recompute(int segment) {
-    if (recomputed_[segment]) return;
-    recomputed_[segment] = true;
-    const RecomputedSegment& range = segments_[segment];
-    std::vector<bool> needed(range.end_op - range.first_op, false);
-    std::vector<bool> is_read(program_.values().size(), false);
-    for (int op = range.end_op - 1; op >= range.first_op; --op) {
-      const OpNode& node = program_.ops()[op];
-      const bool again =
-          std::any_of(node.results.begin(), node.results.end(),
-                      [&](Value result) { return is_read[result.index]; });
-      needed[op - range.first_op] = again || BackwardReadsResult(node);
-      if (needed[op - range.first_op]) {
-        for (const Value operand : node.operands) {
-          is_read[operand.index] = true;
-        }
-      }
-      MarkBackwardOperands(node, &is_read);
-    }
-    for (int op = range.first_op; op < range.end_op; ++op) {
-      if (needed[op - range.first_op]) RunAgain(op);
-    }
-  }
-
-  // What the op's backward reads for the gradients that are wanted.
-  BackwardReads Reads(const OpNode& node) const {
-    Positions wanted;
-    const Positions all = Wanted(program_, node);
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      const int position = static_cast<int>(i);
-      const bool passed =
-          node.op->PassesGradient(position).has_value() &&
-          program_.info(node.operands[i]).role != Role::kParameter;
-      if (all.Has(position) && !passed) wanted.Add(position);
-    }
-    return wanted.empty() ? BackwardReads() : node.op->ReadsInBackward(wanted);
-  }
-  bool BackwardReadsResult(const OpNode& node) const {
-    return !Reads(node).results.empty();
-  }
-  void MarkBackwardOperands(const OpNode& node,
-                            std::vector<bool>* is_read) const {
-    const BackwardReads reads = Reads(node);
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      if (reads.operands.Has(static_cast<int>(i))) {
-        (*is_read)[node.operands[i].index] = true;
-      }
-    }
-  }
-
-  void RunAgain(int op) {
-    const OpNode& node = program_.ops()[op];
-    StepRun run = {.kind = StepRun::Kind::kForward,
-                   .phase = Phase::kRecompute,
-                   .op = op,
-                   .micro_batch = micro_batch_,
-                   .operands = NumbersOf(node.operands, current_)};
-    for (const Value result : node.results) {
-      current_[result.index] = NewValue(program_.info(result));
-      run.results.push_back(current_[result.index]);
-    }
-    schedule_.runs.push_back(std::move(run));
-  }
-
   Schedule& schedule_;
   const Program& program_;
   const int micro_batch_;
   Value loss_;
-  std::vector<int> gradient_;  // by value of the program; -1: none yet
-  // By value of the program: the values of this micro-batch, and where backward
-  // reads them, which is the recomputed copy if there is one.
-  const std::vector<int> first_;
-  std::vector<int> current_;
-  std::vector<int> segment_of_;  // by op; -1: none
-  const std::vector<RecomputedSegment> segments_;
-  std::vector<bool> recomputed_;  // by segment
-  std::vector<bool>& written_;    // by parameter: its gradient
+  std::vector<int> gradient_;        // by value of the program; -1: none yet
+  const std::vector<int>& numbers_;  // by value of the program: the list's
+  std::vector<bool>& written_;       // by parameter: its gradient
 };
 
 absl::string_view PhaseName(Phase phase) {
@@ -473,10 +386,9 @@ void ScheduleBuilder::Forward(int micro_batch, Value loss) {
   }
 }
 
-void ScheduleBuilder::Backward(int micro_batch,
-                               absl::Span<const RecomputedSegment> segments) {
+void ScheduleBuilder::Backward(int micro_batch) {
   LossGradient(loss_);
-  BackwardPass(&schedule_, micro_batch, segments, &written_).Append(loss_);
+  BackwardPass(&schedule_, micro_batch, &written_).Append(loss_);
 }
 
 void ScheduleBuilder::Add(Task task, Phase phase, int micro_batch,
@@ -488,6 +400,11 @@ void ScheduleBuilder::Add(Task task, Phase phase, int micro_batch,
                             .operands = std::move(operands),
                             .results = std::move(results)});
   schedule_.tasks.push_back(std::move(task));
+}
+
+int ScheduleBuilder::Loss() {
+  if (total_loss_ < 0) total_loss_ = Scalar("sum of losses");
+  return total_loss_;
 }
 
 int ScheduleBuilder::LossGradient(Value loss) {
@@ -524,11 +441,10 @@ Schedule ScheduleBuilder::Build() && {
   return std::move(schedule_);
 }
 
-Schedule TrainingSchedule(const Program& program, Value loss,
-                          absl::Span<const RecomputedSegment> segments) {
+Schedule TrainingSchedule(const Program& program, Value loss) {
   ScheduleBuilder list(program, /*micro_batches=*/1);
   list.Forward(0, loss);
-  list.Backward(0, segments);
+  list.Backward(0);
   return std::move(list).Build();
 }
 

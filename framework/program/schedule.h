@@ -74,11 +74,11 @@ struct GradientShards {
 // (executor.h) runs them.
 struct Task {
   enum class Kind {
-    kBegin,            // loss = 0; results[0], if any, is the loss's gradient
-    kAddLoss,          // loss += operands[0], of one micro-batch
-    kAddWeightedLoss,  // loss += operands[0] * the weight of a token
+    kBegin,    // results[0], the loss, = 0; results[1], if any, = its gradient
+    kAddLoss,  // results[0], the loss, += operands[0], of one micro-batch
+    kAddWeightedLoss,  // the same, times the weight of a token
     kReduce,           // sums `range`, or the operands, over the ranks
-    kReduceLoss,       // sums the loss over the ranks
+    kReduceLoss,       // sums the loss, operands[0], over the ranks
     kReduceSquares,    // sums the sums of squares of the ranks' parts
     kZero,             // zeroes the gradients and gaps that no run writes
     kSumOfSquares,     // of the gradients in `range`, into results[0]
@@ -156,9 +156,9 @@ struct StepRun {
 };
 
 // The work of a step as one list of runs. For each micro-batch: the program's
-// ops in order, then their backward in reverse, interleaved with the forward
-// runs that recomputation repeats. Tasks stand between. It is fixed before
-// anything runs. All streams are joined at its end.
+// ops in order, then their backward in reverse. Tasks stand between. Rewrites
+// (framework/program/rewrites) change the list before anything runs. All
+// streams are joined at its end.
 //
 // At most three micro-batches are listed: micro-batch 0, which writes the
 // gradients; micro-batch 1, whose runs are repeated for all between the first
@@ -236,18 +236,11 @@ std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run);
 // for the gradients it writes.
 void KeepReads(const Program& program, StepRun* run);
 
-// Ops [first_op, end_op). Their results are dropped after the forward pass,
-// except those that later ops read, and recomputed when backward reaches them
-// (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
-struct RecomputedSegment {
-  int first_op = 0, end_op = 0;
-};
-
 // Lists the work of a step in order:
 //
 //   ScheduleBuilder list(program, micro_batches);
 //   list.Forward(0, loss);
-//   list.Backward(0, segments);
+//   list.Backward(0);
 //   const Schedule schedule = std::move(list).Build();
 class ScheduleBuilder {
  public:
@@ -260,11 +253,12 @@ class ScheduleBuilder {
   void Forward(int micro_batch, Value loss = {});
   // After Forward() of the same micro-batch. The gradients of parameters are
   // added to those of earlier micro-batches.
-  void Backward(int micro_batch,
-                absl::Span<const RecomputedSegment> segments = {});
+  void Backward(int micro_batch);
   void Add(Task task, Phase phase, int micro_batch = -1,
            std::vector<int> operands = {}, std::vector<int> results = {});
 
+  // The sum of the micro-batches' losses, a Scalar().
+  int Loss();
   // The value, so far without a writer, that backward starts from.
   int LossGradient(Value loss);
   // A scalar of the caller, FP32, by which tasks depend on each other.
@@ -283,12 +277,12 @@ class ScheduleBuilder {
 
   Schedule schedule_;
   Value loss_;
+  int total_loss_ = -1;
   std::vector<bool> written_;  // by parameter: its gradient
 };
 
 // The forward and backward pass of one micro-batch.
-Schedule TrainingSchedule(const Program& program, Value loss,
-                          absl::Span<const RecomputedSegment> segments = {});
+Schedule TrainingSchedule(const Program& program, Value loss);
 // Only the forward runs, for evaluation and generation.
 Schedule ForwardSchedule(const Program& program);
 

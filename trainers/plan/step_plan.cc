@@ -17,6 +17,7 @@
 #include "framework/program/rewrites/defer_update.h"
 #include "framework/program/rewrites/fuse_ops.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
+#include "framework/program/rewrites/recompute.h"
 #include "framework/program/rewrites/reduce_early.h"
 #include "framework/program/rewrites/shard.h"
 #include "framework/program/rewrites/shard_gradients.h"
@@ -192,21 +193,24 @@ class StepList {
 
   // Loss and gradients of this rank's share; with `update`, the whole step. If
   // ranks divide gradients, these are summed in any case.
-  Schedule Train(absl::Span<const RecomputedSegment> segments,
-                 bool update) const {
+  Schedule Train(bool update) const {
     ScheduleBuilder list(loss_.program, options_.micro_batches);
+    const int scale = list.Scalar("loss scale");
     list.Add(ScalarTask(Task::Kind::kBegin, "loss gradient"), Phase::kForward,
-             -1, {}, {list.LossGradient(loss_.loss)});
+             -1, {scale}, {list.Loss(), list.LossGradient(loss_.loss)});
     for (int m = 0; m < list.listed_micro_batches(); ++m) {
       list.Forward(m, loss_.loss);
-      list.Backward(m, segments);
+      list.Backward(m);
       AddLoss(Task::Kind::kAddWeightedLoss, loss_, m, Phase::kBackward, &list);
     }
     for (Task& sum :
          ReduceTasks(gradients_.type, gradients_.shards, target_.device)) {
       const bool wanted = update || (options_.sharding.divides_gradients() &&
                                      sum.kind == Task::Kind::kReduce);
-      if (wanted) list.Add(std::move(sum), Phase::kReduce);
+      if (!wanted) continue;
+      std::vector<int> scalars;
+      if (sum.kind == Task::Kind::kReduceLoss) scalars = {list.Loss()};
+      list.Add(std::move(sum), Phase::kReduce, -1, scalars, scalars);
     }
     Task zero = ScalarTask(Task::Kind::kZero, "gaps between gradients");
     zero.range = {0, gradients_.type.bytes()};
@@ -215,7 +219,8 @@ class StepList {
       const int squares = list.Scalar("sum of squares");
       list.Add(SumOfSquaresTask(gradients_.type, target_.device), Phase::kClip,
                -1, {}, {squares});
-      list.Add(ClipTask(), Phase::kClip, -1, {squares}, {list.UpdateFactors()});
+      list.Add(ClipTask(), Phase::kClip, -1, {squares, list.Loss(), scale},
+               {list.UpdateFactors(), scale});
       for (Task& task : UpdateTasks(gradients_.layout, options_.sharding.shards,
                                     options_.muon, options_.ema,
                                     target_.precision, target_.device)) {
@@ -231,7 +236,8 @@ class StepList {
 
   Schedule Evaluate(const LossProgram& loss) const {
     ScheduleBuilder list(loss.program, options_.micro_batches);
-    list.Add(ScalarTask(Task::Kind::kBegin, "loss"), Phase::kForward);
+    list.Add(ScalarTask(Task::Kind::kBegin, "loss"), Phase::kForward, -1, {},
+             {list.Loss()});
     for (int m = 0; m < list.listed_micro_batches(); ++m) {
       list.Forward(m);
       AddLoss(Task::Kind::kAddLoss, loss, m, Phase::kForward, &list);
@@ -253,7 +259,8 @@ class StepList {
   static void AddLoss(Task::Kind kind, const LossProgram& loss, int micro_batch,
                       Phase phase, ScheduleBuilder* list) {
     list->Add(ScalarTask(kind, "sum of losses"), phase, micro_batch,
-              {list->ValueOf(loss.loss, micro_batch)});
+              {list->ValueOf(loss.loss, micro_batch), list->Loss()},
+              {list->Loss()});
   }
 
   const StepPlanOptions& options_;
@@ -277,8 +284,16 @@ void Rewrite(const StepPlanOptions& options, const ProgramTarget& target,
                                                     : target.device.is_cuda());
   const bool defer =
       execution.has_defer_update() ? execution.defer_update() : plan->graph;
-  if (!overlap && !reduce && !defer && !sharding.divides_optimizer()) return;
+  const std::vector<RecomputedSegment> segments =
+      Segments(plan->loss.program, options.recompute);
+  if (segments.empty() && !overlap && !reduce && !defer &&
+      !sharding.divides_optimizer()) {
+    return;
+  }
   plan->plain = plan->train;
+  for (Schedule* const schedule : {&plan->train, &plan->gradients}) {
+    Recompute(segments, schedule);
+  }
   if (sharding.divides_optimizer()) ShardUpdate(&plan->train, sharding.zero);
   if (defer) DeferUpdate(&plan->train, SparedMultiprocessors(plan->train));
   for (Schedule* const schedule : {&plan->train, &plan->gradients}) {
@@ -312,10 +327,8 @@ absl::Status PlanLists(const StepPlanOptions& options,
                    PlanGradientBuffer(program.parameters(), target.precision,
                                       options.sharding));
   const StepList list(options, target, plan->loss, std::move(buffer));
-  const std::vector<RecomputedSegment> segments =
-      Segments(program, options.recompute);
-  plan->train = list.Train(segments, /*update=*/true);
-  plan->gradients = list.Train(segments, /*update=*/false);
+  plan->train = list.Train(/*update=*/true);
+  plan->gradients = list.Train(/*update=*/false);
   plan->evaluate = list.Evaluate(plan->evaluation_loss);
   Rewrite(options, target, plan);
   const bool arena =

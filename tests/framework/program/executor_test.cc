@@ -14,6 +14,7 @@
 #include "framework/program/memory.h"
 #include "framework/program/program.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
+#include "framework/program/rewrites/recompute.h"
 #include "framework/program/schedule.h"
 #include "framework/program/stream_order.h"
 #include "gtest/gtest.h"
@@ -70,8 +71,8 @@ TEST_P(RandomProgramTest, SameBitsForEveryStorage) {
   Schedule plain = TrainingSchedule(program, made.loss);
   const Gradients expected =
       RunProgram(plain, PlanLifetimes(plain), made.x, made.loss, *store);
-  Schedule recomputed =
-      TrainingSchedule(program, made.loss, made.SomeSegments());
+  Schedule recomputed = plain;
+  Recompute(made.SomeSegments(), &recomputed);
   Schedule overlapped = recomputed;
   OverlapWeightGradients(&overlapped);
   AddDataWaits(&overlapped);
@@ -143,8 +144,8 @@ TEST_P(RandomProgramTest, KeepsWhatWasPlanned) {
   const Program& program = *made.program;
   const auto store =
       ParameterStore::Create(program.parameters(), {.seed = 3}).value();
-  const Schedule schedule =
-      TrainingSchedule(program, made.loss, made.SomeSegments());
+  Schedule schedule = TrainingSchedule(program, made.loss);
+  Recompute(made.SomeSegments(), &schedule);
   const Lifetimes lifetimes = PlanLifetimes(schedule);
   Executor executor(schedule, lifetimes, *store);
   executor.SetInput(made.x, at::ones({kRows, kWidth}));
@@ -231,7 +232,8 @@ TEST(ExecutorTest, AFailureNamesTheOpAndLeavesNothingBehind) {
     const Program program = std::move(b).Build().value();
     const ProgramScope& scope = program.scopes()[1];
     const RecomputedSegment segment = {scope.first_op, scope.end_op};
-    const Schedule schedule = TrainingSchedule(program, loss, {segment});
+    Schedule schedule = TrainingSchedule(program, loss);
+    Recompute({segment}, &schedule);
     const auto store = ParameterStore::Create({}, {}).value();
     RecordingObserver phases;
     Executor executor(schedule, PlanLifetimes(schedule), *store,
@@ -331,9 +333,8 @@ TEST(ExecutorTest, RandomOpsDrawTheSameNumbersAgain) {
     b.Output(loss);
     const Program program = std::move(b).Build().value();
     const ProgramScope& scope = program.scopes()[1];
-    std::vector<RecomputedSegment> segments;
-    if (recompute) segments.push_back({scope.first_op, scope.end_op});
-    const Schedule schedule = TrainingSchedule(program, loss, segments);
+    Schedule schedule = TrainingSchedule(program, loss);
+    if (recompute) Recompute({{scope.first_op, scope.end_op}}, &schedule);
     const auto store = ParameterStore::Create({}, {}).value();
     Executor executor(schedule, PlanLifetimes(schedule), *store);
     executor.SetInput(x, at::ones({kRows, kWidth}));

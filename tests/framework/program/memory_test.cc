@@ -7,6 +7,7 @@
 #include "framework/program/caching_allocator.h"
 #include "framework/program/lifetime.h"
 #include "framework/program/program.h"
+#include "framework/program/rewrites/recompute.h"
 #include "framework/program/schedule.h"
 #include "gtest/gtest.h"
 #include "tests/framework/program/random_program.h"
@@ -21,7 +22,8 @@ class RandomMemoryTest : public ::testing::TestWithParam<int> {};
 TEST_P(RandomMemoryTest, LiveBytesByKindAreThoseOfTheMoment) {
   RandomProgram made(GetParam(), {kRows, kWidth});
   const Program& program = *made.program;
-  Schedule schedule = TrainingSchedule(program, made.loss, made.SomeSegments());
+  Schedule schedule = TrainingSchedule(program, made.loss);
+  Recompute(made.SomeSegments(), &schedule);
   schedule.gradients = RangesOf(program);
   for (const bool lend : {false, true}) {
     const Lifetimes lifetimes =

@@ -106,16 +106,15 @@ std::vector<GradientRange> RangesOf(const Program& program,
 }
 
 Schedule StepOf(const Program& program, Value loss, int micro_batches,
-                absl::Span<const RecomputedSegment> segments,
                 const Sharding& sharding) {
   ScheduleBuilder list(program, micro_batches);
   list.Add({.kind = Task::Kind::kBegin}, Phase::kForward, -1, {},
-           {list.LossGradient(loss)});
+           {list.Loss(), list.LossGradient(loss)});
   for (int m = 0; m < micro_batches; ++m) {
     list.Forward(m, loss);
-    list.Backward(m, segments);
+    list.Backward(m);
     list.Add({.kind = Task::Kind::kAddLoss}, Phase::kBackward, m,
-             {list.ValueOf(loss, m)});
+             {list.ValueOf(loss, m), list.Loss()}, {list.Loss()});
   }
   const ParameterLayout layout =
       PlaceParameters(program.parameters(), {}, sharding).value();
@@ -137,13 +136,15 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
   for (const GradientRange& range : sums) {
     list.Add({.kind = Task::Kind::kReduce, .range = range}, Phase::kReduce);
   }
-  list.Add({.kind = Task::Kind::kReduceLoss}, Phase::kReduce);
+  list.Add({.kind = Task::Kind::kReduceLoss}, Phase::kReduce, -1, {list.Loss()},
+           {list.Loss()});
   const int squares = list.Scalar("squares"), factors = list.UpdateFactors();
   const GradientRange all = {0, bytes};
   list.Add({.kind = Task::Kind::kZero, .range = all}, Phase::kClip);
   list.Add({.kind = Task::Kind::kSumOfSquares, .range = all}, Phase::kClip, -1,
            {}, {squares});
-  list.Add({.kind = Task::Kind::kClip}, Phase::kClip, -1, {squares}, {factors});
+  list.Add({.kind = Task::Kind::kClip}, Phase::kClip, -1,
+           {squares, list.Loss()}, {factors});
   list.Add({.kind = Task::Kind::kUpdate, .range = all}, Phase::kClip, -1,
            {factors});
   Schedule schedule = std::move(list).Build();
@@ -154,6 +155,7 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
 
 Schedule Rewritten(Schedule schedule, const Rewrites& rewrites) {
   constexpr int64_t kSlice = 512;
+  Recompute(rewrites.recompute, &schedule);
   if (rewrites.zero >= 1) ShardUpdate(&schedule, rewrites.zero);
   if (rewrites.defer) {
     DeferUpdate(&schedule, /*spared_multiprocessors=*/0, kSlice);

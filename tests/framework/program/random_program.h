@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "framework/program/lifetime.h"
 #include "framework/program/program.h"
+#include "framework/program/rewrites/recompute.h"
 #include "framework/program/schedule.h"
 
 namespace tessera::testing {
@@ -47,10 +48,10 @@ std::vector<GradientRange> RangesOf(const Program& program,
 
 // A step of several micro-batches (at most three) and ranks, with its tasks.
 Schedule StepOf(const Program& program, Value loss, int micro_batches,
-                absl::Span<const RecomputedSegment> segments,
                 const Sharding& sharding = {});
 
 struct Rewrites {
+  std::vector<RecomputedSegment> recompute;
   bool overlap = false, reduce = false, defer = false;
   int zero = 0;  // the stage of ZeRO
   bool data_waits = true;

@@ -155,7 +155,7 @@ class VerifyReduceTest : public ::testing::Test {
  protected:
   VerifyReduceTest()
       : built_(TwoLayers()),
-        schedule_(Rewritten(StepOf(built_.program, built_.loss, 2, {}),
+        schedule_(Rewritten(StepOf(built_.program, built_.loss, 2),
                             {.reduce = true})) {}
 
   int FirstSum() const {
@@ -204,6 +204,17 @@ TEST_F(VerifyReduceTest, FindsAnUpdateThatDoesNotWait) {
   EXPECT_THAT(Fault(), HasSubstr("without waiting for the"));
 }
 
+TEST_F(VerifyReduceTest, FindsALossThatIsSummedTooEarly) {
+  const auto sum = absl::c_find_if(schedule_.runs, [this](const StepRun& run) {
+    return schedule_.IsTask(run, Task::Kind::kReduceLoss);
+  });
+  sum->stream = StepStream::kCommunication;
+  sum->waits.clear();
+  EXPECT_THAT(Fault(), HasSubstr("(sum of losses) without waiting for"));
+  AddDataWaits(&schedule_);
+  EXPECT_THAT(Fault(), IsEmpty());
+}
+
 TEST_F(VerifyReduceTest, TheOrderOfCollectivesIsPartOfTheList) {
   Schedule exchanged = schedule_;
   const auto first = exchanged.runs.begin() + FirstSum();
@@ -221,7 +232,7 @@ class VerifyDeferredTest : public ::testing::Test {
  protected:
   VerifyDeferredTest()
       : built_(TwoLayers()),
-        schedule_(Rewritten(StepOf(built_.program, built_.loss, 1, {}),
+        schedule_(Rewritten(StepOf(built_.program, built_.loss, 1),
                             {.defer = true})) {}
 
   std::string Fault() {
@@ -260,7 +271,7 @@ TEST_F(VerifyDeferredTest, FindsWeightsThatAreUpdatedTooLate) {
 TEST_F(VerifyDeferredTest, FindsAnUpdateWithTheFactorsOfItsOwnStep) {
   schedule_.starts_pending = false;
   EXPECT_THAT(Fault(), HasSubstr("(update.factors) of the step before"));
-  schedule_ = StepOf(built_.program, built_.loss, 1, {});
+  schedule_ = StepOf(built_.program, built_.loss, 1);
   schedule_.starts_pending = true;
   EXPECT_THAT(Fault(), HasSubstr("of the step before"));
 }
@@ -291,8 +302,8 @@ class VerifyShardedTest : public ::testing::Test {
   VerifyShardedTest() {
     for (int seed = 0; !HasSections(); ++seed) {
       made_.emplace(seed, RandomProgram::Sizes{.rows = 5, .width = 20});
-      plain_ = StepOf(*made_->program, made_->loss, 2, {},
-                      {.shards = 2, .index = 1});
+      plain_ =
+          StepOf(*made_->program, made_->loss, 2, {.shards = 2, .index = 1});
       schedule_ = Rewritten(plain_, {.overlap = true, .zero = 3});
     }
     plan_ = PlanLifetimes(schedule_);

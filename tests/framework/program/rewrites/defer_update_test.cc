@@ -18,8 +18,7 @@ using ::testing::Pair;
 
 TEST(DeferUpdateTest, AnOpWaitsOnlyForTheSliceOfItsWeights) {
   const Built built = TwoLayers();
-  Schedule schedule = StepOf(built.program, built.loss, /*micro_batches=*/1,
-                             /*segments=*/{});
+  Schedule schedule = StepOf(built.program, built.loss, /*micro_batches=*/1);
   const std::vector<std::string> plain = RunNames(schedule);
   ASSERT_EQ(plain.back(), "update 0..1024");
   EXPECT_FALSE(schedule.starts_pending);
@@ -45,8 +44,7 @@ TEST(DeferUpdateTest, AnOpWaitsOnlyForTheSliceOfItsWeights) {
 
 TEST(DeferUpdateTest, SlicesHaveAtLeastTheBytesAskedFor) {
   const Built built = TwoLayers();
-  Schedule schedule = StepOf(built.program, built.loss, /*micro_batches=*/1,
-                             /*segments=*/{});
+  Schedule schedule = StepOf(built.program, built.loss, /*micro_batches=*/1);
   DeferUpdate(&schedule, /*spared_multiprocessors=*/0, /*slice_bytes=*/513);
   EXPECT_EQ(RunNames(schedule)[0], "update 0..1024");
 }

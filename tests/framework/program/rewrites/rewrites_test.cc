@@ -34,20 +34,18 @@ TEST(RewritesTest, RandomStepsComputeWhatThePlainListDoes) {
     const Program& program = *made.program;
     const int micro_batches = 1 + made.Draw(3);
     const Sharding sharding = RandomSharding(made);
-    const Schedule plain =
-        StepOf(program, made.loss, micro_batches, {}, sharding);
+    const Schedule plain = StepOf(program, made.loss, micro_batches, sharding);
     const absl::StatusOr<StepContents> expected =
         VerifyLifetimes(plain, PlanLifetimes(plain));
     ASSERT_TRUE(expected.ok()) << expected.status() << ", seed " << seed;
-    const Schedule recomputed = StepOf(program, made.loss, micro_batches,
-                                       made.SomeSegments(), sharding);
+    const std::vector<RecomputedSegment> segments = made.SomeSegments();
     for (const bool overlap : {false, true}) {
       for (const bool reduce : {false, true}) {
-        const Schedule schedule =
-            Rewritten(recomputed, {.overlap = overlap,
-                                   .reduce = reduce,
-                                   .defer = made.Draw(2) == 0,
-                                   .zero = made.Draw(4)});
+        const Schedule schedule = Rewritten(plain, {.recompute = segments,
+                                                    .overlap = overlap,
+                                                    .reduce = reduce,
+                                                    .defer = made.Draw(2) == 0,
+                                                    .zero = made.Draw(4)});
         const bool lend =
             !schedule.shards.sharding.divides_gradients() && made.Draw(4) != 0;
         const bool arena = made.Draw(2) == 0;
@@ -87,8 +85,9 @@ TEST(RewritesTest, EveryWaitIsNeeded) {
   for (int seed = 0; seed < 500; ++seed) {
     RandomProgram made(seed, RandomProgram::OddSizes(seed));
     const Schedule plain = StepOf(*made.program, made.loss, 1 + made.Draw(3),
-                                  made.SomeSegments(), RandomSharding(made));
-    Rewrites rewrites = {.overlap = true,
+                                  RandomSharding(made));
+    Rewrites rewrites = {.recompute = made.SomeSegments(),
+                         .overlap = true,
                          .reduce = true,
                          .defer = made.Draw(2) == 0,
                          .zero = seed % 4};
@@ -164,7 +163,7 @@ class Training : public TaskRunner {
     switch (task.kind) {
       case Task::Kind::kBegin:
         loss_.zero_();
-        results[0].fill_(0.5);
+        results[1].fill_(0.5);
         break;
       case Task::Kind::kAddLoss:
       case Task::Kind::kAddWeightedLoss:
@@ -271,19 +270,19 @@ TEST(RewritesTest, RandomProgramsTrainWithTheBitsOfThePlainList) {
     const int micro_batches = 1 + made.Draw(3);
     const Sharding sharding = RandomSharding(made);
     const Schedule plain =
-        StepOf(*made.program, made.loss, micro_batches, {}, sharding);
+        StepOf(*made.program, made.loss, micro_batches, sharding);
     const std::vector<at::Tensor> expected =
         Training(made, plain, PlanLifetimes(plain)).Run(kSteps);
     trained += expected.back().numel() > 0;
-    const Schedule recomputed = StepOf(*made.program, made.loss, micro_batches,
-                                       made.SomeSegments(), sharding);
+    const std::vector<RecomputedSegment> segments = made.SomeSegments();
     for (const bool all : {true, false}) {
       const auto chance = [&] { return all || made.Draw(2) == 0; };
-      const Rewrites rewrites = {.overlap = chance(),
+      const Rewrites rewrites = {.recompute = segments,
+                                 .overlap = chance(),
                                  .reduce = chance(),
                                  .defer = chance(),
                                  .zero = chance()};
-      const Schedule schedule = Rewritten(recomputed, rewrites);
+      const Schedule schedule = Rewritten(plain, rewrites);
       const Lifetimes lifetimes = PlanLifetimes(
           schedule, {.lend_gradients = chance(), .arena = chance()});
       const std::vector<at::Tensor> found =
