@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -83,11 +84,15 @@ absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
   const int64_t limit = cell.search_limit() / step * step;
   MeasureOptions options;
   options.forward = options.backward = false;
+  std::optional<int64_t> failed;  // the shortest
   const auto runs = [&](int64_t length) -> absl::StatusOr<bool> {
     const absl::Status status =
         MeasureAttention(backend, CaseOf(cell, length), device, options)
             .status();
-    if (absl::IsResourceExhausted(status)) return false;
+    if (absl::IsResourceExhausted(status)) {
+      failed = std::min(length, failed.value_or(length));
+      return false;
+    }
     RETURN_IF_ERROR(status);
     return true;
   };
@@ -101,8 +106,46 @@ absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
   ASSIGN_OR_RETURN(const int64_t found,
                    LargestLength(step, limit, planned, runs));
   Json figures = {{"largest_length", found}, {"predicted_length", planned}};
+  if (failed.has_value()) figures["out_of_memory_at"] = *failed;
   if (found > 0 && found < limit) {
     figures["error_pct"] = 100.0 * (planned - found) / found;
+  }
+  return figures;
+}
+
+// `counted`: whether the device's allocator counts.
+Json FiguresOf(const AttentionCase& shape, const PlannedBytes& planned,
+               const AttentionMeasurement& measured, bool counted) {
+  const auto mib = [](int64_t bytes) {
+    return static_cast<double>(bytes) / kMebibyte;
+  };
+  Json figures = {
+      {"forward_ms", ToJson(measured.forward->ms)},
+      {"backward_ms", ToJson(measured.backward->ms)},
+      {"forward_tflops", AttentionTflops(shape, AttentionPass::kForward,
+                                         measured.forward->ms.median)},
+      {"backward_tflops", AttentionTflops(shape, AttentionPass::kBackward,
+                                          measured.backward->ms.median)},
+      {"planned_held_mib", mib(planned.held())},
+      {"score_tensors",
+       static_cast<double>(planned.saved) /
+           (static_cast<double>(shape.batch) * shape.heads * shape.length *
+            shape.length * c10::elementSize(shape.dtype))},
+      {"tensors_mib",
+       {{"qkv", mib(planned.qkv)},
+        {"gradients", mib(planned.gradients)},
+        {"o", mib(planned.o)},
+        {"lse", mib(planned.lse)},
+        {"saved", mib(planned.saved)},
+        {"forward_workspace", mib(planned.forward_workspace)},
+        {"backward_workspace", mib(planned.backward_workspace)}}}};
+  if (counted) {
+    figures["held_mib"] = mib(measured.saved_bytes);
+    figures["peak_mib"] = mib(measured.peak_bytes);
+    figures["measured_mib"] = {
+        {"forward_workspace", mib(measured.forward_workspace_bytes)},
+        {"backward_workspace", mib(measured.backward_workspace_bytes)},
+        {"library", mib(measured.library_bytes)}};
   }
   return figures;
 }
@@ -112,7 +155,8 @@ absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
 FigureNames AttentionFigures(const Study& /*study*/) {
   return {{"forward_ms", "backward_ms", "forward_tflops", "backward_tflops",
            "held_mib", "peak_mib", "planned_held_mib", "score_tensors",
-           "tensors_mib", "largest_length", "predicted_length", "error_pct"}};
+           "tensors_mib", "measured_mib", "largest_length", "predicted_length",
+           "error_pct", "out_of_memory_at"}};
 }
 
 CellFigures MeasureAttentionCell(const OpenedCell& opened) {
@@ -137,34 +181,7 @@ CellFigures MeasureAttentionCell(const OpenedCell& opened) {
   }
   ASSIGN_OR_RETURN(const AttentionMeasurement measured,
                    MeasureAttention(backend, shape, device, options));
-  const auto mib = [](int64_t bytes) {
-    return static_cast<double>(bytes) / kMebibyte;
-  };
-  Json figures = {
-      {"forward_ms", ToJson(measured.forward->ms)},
-      {"backward_ms", ToJson(measured.backward->ms)},
-      {"forward_tflops", AttentionTflops(shape, AttentionPass::kForward,
-                                         measured.forward->ms.median)},
-      {"backward_tflops", AttentionTflops(shape, AttentionPass::kBackward,
-                                          measured.backward->ms.median)},
-      {"planned_held_mib", mib(planned.held())},
-      {"score_tensors",
-       static_cast<double>(planned.saved) /
-           (static_cast<double>(shape.batch) * shape.heads * shape.length *
-            shape.length * c10::elementSize(shape.dtype))},
-      {"tensors_mib",
-       {{"qkv", mib(planned.qkv)},
-        {"gradients", mib(planned.gradients)},
-        {"o", mib(planned.o)},
-        {"lse", mib(planned.lse)},
-        {"saved", mib(planned.saved)},
-        {"forward_workspace", mib(planned.forward_workspace)},
-        {"backward_workspace", mib(planned.backward_workspace)}}}};
-  if (device.is_cuda()) {
-    figures["held_mib"] = mib(measured.saved_bytes);
-    figures["peak_mib"] = mib(measured.peak_bytes);
-  }
-  return figures;
+  return FiguresOf(shape, planned, measured, device.is_cuda());
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -149,23 +150,33 @@ absl::StatusOr<PassMeasurement> MeasurePass(AttentionPass pass, Contender& ours,
   return measured;
 }
 
-// Measures the memory of one forward and backward. The first one allocates what
-// libraries keep (cuBLAS's workspace, cuDNN's plans), which is not counted.
+// Measures the memory of the second forward and backward. The first ones
+// allocate what libraries keep.
 absl::Status MeasureMemory(Contender& contender, int64_t operand_bytes,
                            c10::Device device, AttentionMeasurement* measured) {
+  const int64_t at_first = CurrentMemory(device).allocated;
   RETURN_IF_ERROR(contender.Run(AttentionPass::kForward));
   RETURN_IF_ERROR(contender.Run(AttentionPass::kBackward));
   contender.Release();
-  ResetPeakMemory(device);
+  // The most that a pass holds, and what it leaves.
+  const auto run = [&](AttentionPass pass) -> absl::StatusOr<MemoryUse> {
+    ResetPeakMemory(device);
+    RETURN_IF_ERROR(contender.Run(pass));
+    return CurrentMemory(device);
+  };
   const int64_t before = CurrentMemory(device).allocated;
-  RETURN_IF_ERROR(contender.Run(AttentionPass::kForward));
-  const int64_t held = CurrentMemory(device).allocated;
-  RETURN_IF_ERROR(contender.Run(AttentionPass::kBackward));
-  if (device.is_cuda()) {
-    measured->saved_bytes = held - before;
-    measured->peak_bytes =
-        CurrentMemory(device).peak_allocated - before + operand_bytes;
-  }
+  ASSIGN_OR_RETURN(const MemoryUse forward, run(AttentionPass::kForward));
+  ASSIGN_OR_RETURN(const MemoryUse backward, run(AttentionPass::kBackward));
+  if (!device.is_cuda()) return absl::OkStatus();
+  measured->library_bytes = before - at_first;
+  measured->saved_bytes = forward.allocated - before;
+  measured->forward_workspace_bytes =
+      forward.peak_allocated - forward.allocated;
+  measured->backward_workspace_bytes =
+      backward.peak_allocated - backward.allocated;
+  measured->peak_bytes =
+      std::max(forward.peak_allocated, backward.peak_allocated) - before +
+      operand_bytes;
   return absl::OkStatus();
 }
 

@@ -82,6 +82,8 @@ constexpr CellKind kKinds[] = {
     {StudyConfig::kTraining, TrainingFigures, MeasureTrainingCell},
     {StudyConfig::kAttention, AttentionFigures, MeasureAttentionCell},
     {StudyConfig::kAccumulation, AccumulationFigures, MeasureAccumulation},
+    {StudyConfig::kNormStatistics, NormStatisticsFigures,
+     MeasureNormStatistics},
     {StudyConfig::kMemoryFormats, MemoryFormatsFigures, MeasureMemoryFormats},
 };
 

@@ -40,6 +40,8 @@ FigureNames AttentionFigures(const Study& study);
 CellFigures MeasureAttentionCell(const OpenedCell& cell);
 FigureNames AccumulationFigures(const Study& study);
 CellFigures MeasureAccumulation(const OpenedCell& cell);
+FigureNames NormStatisticsFigures(const Study& study);
+CellFigures MeasureNormStatistics(const OpenedCell& cell);
 FigureNames MemoryFormatsFigures(const Study& study);
 CellFigures MeasureMemoryFormats(const OpenedCell& cell);
 

@@ -91,6 +91,7 @@ absl::Span<const Measurement> Measurements() {
       {TrainingStudy::START_UP, {"start_up"}, {}, MeasureStartUp},
       {TrainingStudy::FIRST_STEPS, {}, {}, nullptr},
       {TrainingStudy::UNSPECIFIED, {"setup_ms"}, {}, MeasureSetUp},
+      {TrainingStudy::COUNTERS, {"counters"}, {}, MeasureCounters},
       {TrainingStudy::UNSPECIFIED,
        {"step_ms", "step_wall_ms", "tokens_per_s", "tflops", "mfu_pct",
         "peak_tflops", "parameters_m", "backend"},

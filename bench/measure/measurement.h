@@ -32,6 +32,8 @@ absl::Span<const Measurement> Measurements();
 absl::Status MeasureSetUp(TrainingCell& cell, nlohmann::ordered_json& figures);
 absl::Status MeasureStartUp(TrainingCell& cell,
                             nlohmann::ordered_json& figures);
+absl::Status MeasureCounters(TrainingCell& cell,
+                             nlohmann::ordered_json& figures);
 absl::Status MeasureStep(TrainingCell& cell, nlohmann::ordered_json& figures);
 absl::Status MeasurePeakMemory(TrainingCell& cell,
                                nlohmann::ordered_json& figures);

@@ -148,8 +148,8 @@ void Validate(const StudyConfig& config, Violations violations) {
   violations.Check(!config.title().empty(), "title", "is required");
   violations.Check(config.measure_case() != StudyConfig::MEASURE_NOT_SET,
                    "training",
-                   "say what to measure: training, attention, accumulation or "
-                   "memory_formats");
+                   "say what to measure: training, attention, accumulation, "
+                   "memory_formats or norm_statistics");
   violations.Check(config.axis_size() > 0, "axis", "is required");
   const bool has_configs = config.has_training() || config.has_memory_formats();
   violations.Check(has_configs || config.config().empty(), "config",

@@ -224,6 +224,9 @@ absl::StatusOr<CellConfig> CellConfigOf(const Study& study,
   if (study.config.has_accumulation()) {
     return Overridden(study.config.accumulation(), cell.overrides);
   }
+  if (study.config.has_norm_statistics()) {
+    return Overridden(study.config.norm_statistics(), cell.overrides);
+  }
   // Cells do not evaluate, so their memory plans must not count it.
   std::vector<std::string> overrides = {"data={synthetic {}}",
                                         "training.eval_batches=0"};

@@ -18,9 +18,10 @@ absl::StatusOr<Study> LoadStudy(const std::string& path);
 // The study as one cell sees it: its "study.FIELD=VALUE" applied.
 absl::StatusOr<StudyConfig> StudyConfigOf(const Study& study,
                                           const StudyCell& cell);
-// What a cell runs: a training study's, an attention study's, or that of a
-// study of accumulation.
-using CellConfig = std::variant<RunConfig, AttentionCell, AccumulationStudy>;
+// What a cell runs: a training study's, an attention study's, or one of the
+// small studies of rounding.
+using CellConfig = std::variant<RunConfig, AttentionCell, AccumulationStudy,
+                                NormStatisticsStudy>;
 absl::StatusOr<CellConfig> CellConfigOf(const Study& study,
                                         const StudyCell& cell);
 // CellConfigOf() as text, with every default.

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -243,6 +244,105 @@ TEST(GpuCellSnapshotTest, ACellWritesItsSnapshotIntoTheStudysFolder) {
   ASSERT_TRUE(snapshot.ok()) << snapshot.status();
   // Allocations of the step know the phase that asked for them.
   EXPECT_TRUE(absl::StrContains(*snapshot, "forward"));
+}
+
+// NAIVE on a GPU: S and the products of the backward pass are held only while a
+// pass runs, as its formula says; what libraries keep is not among them.
+TEST(GpuCellAttentionTest, WorkspaceIsAsPlanned) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  Study study{.cells = {{}}};
+  study.config.set_iterations(2);
+  AttentionCell& cell = *study.config.mutable_attention()->mutable_cell();
+  cell.mutable_attention()->set_backend(AttentionConfig::NAIVE);
+  for (const int length : {512, 1000}) {
+    cell.set_length(length);
+    const auto figures =
+        MeasureCell(study, study.cells[0], ::testing::TempDir());
+    ASSERT_TRUE(figures.ok()) << figures.status();
+    for (const char* workspace : {"forward_workspace", "backward_workspace"}) {
+      const double planned = (*figures)["tensors_mib"][workspace];
+      EXPECT_GT(planned, 1) << *figures;
+      EXPECT_NEAR((*figures)["measured_mib"][workspace].get<double>() / planned,
+                  1, 0.02)
+          << workspace << ": " << *figures;
+    }
+    EXPECT_GE((*figures)["measured_mib"]["library"], 0);
+  }
+}
+
+TEST(GpuCellCountersTest, TheLongestKernelsHaveCounters) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const KeepDeterminism keep;
+  Study study{
+      .cells = {{.configs = {"configs/small.pbtxt"},
+                 .overrides = {"training.batch_size=1", "precision.mode=BF16",
+                               "model.num_layers=2"}}}};
+  for (const auto record : {TrainingStudy::COUNTERS, TrainingStudy::KERNELS}) {
+    study.config.mutable_training()->add_record(record);
+  }
+  study.config.set_iterations(2);
+  const auto figures = MeasureCell(study, study.cells[0], ::testing::TempDir());
+  ASSERT_TRUE(figures.ok()) << figures.status();
+  if (!figures->contains("counters")) GTEST_SKIP() << "may not read counters";
+  const Json& counters = (*figures)["counters"];
+  ASSERT_EQ(counters.size(), 10u);
+  double most = 0;
+  for (const Json& kernel : counters) {
+    EXPECT_GT(kernel["dram_bytes"], 0) << kernel;
+    EXPECT_NE(kernel["op"], "") << kernel;
+    most = std::max(most, kernel["tensor_pipe_pct"].get<double>());
+  }
+  EXPECT_GT(most, 10);  // products
+  // The step was recorded and traced after that as without counters.
+  EXPECT_GT((*figures)["kernels"]["activities"], 50);
+}
+
+TEST(AttentionCellTest, TheLongestLengthIsBesideOneThatRanOutOfMemory) {
+  if (at::hasCUDA()) GTEST_SKIP() << "attention is measured on the GPU";
+  Study study{.cells = {{}}};
+  AttentionCell& cell = *study.config.mutable_attention()->mutable_cell();
+  cell.mutable_attention()->set_backend(AttentionConfig::NAIVE);
+  cell.set_find_largest_length(true);
+  cell.set_head_dim(8);
+  cell.set_batch(1);
+  // The longer one's scores take 16 TiB.
+  cell.set_search_step(1 << 11);
+  cell.set_search_limit(1 << 11);
+  const auto fits = MeasureCell(study, study.cells[0], ::testing::TempDir());
+  ASSERT_TRUE(fits.ok()) << fits.status();
+  EXPECT_EQ((*fits)["largest_length"], 1 << 11);
+  EXPECT_FALSE(fits->contains("out_of_memory_at")) << *fits;
+  cell.set_search_step(1 << 21);
+  cell.set_search_limit(1 << 21);
+  const auto fails = MeasureCell(study, study.cells[0], ::testing::TempDir());
+  ASSERT_TRUE(fails.ok()) << fails.status();
+  EXPECT_EQ((*fails)["largest_length"], 0);
+  EXPECT_EQ((*fails)["out_of_memory_at"], 1 << 21);
+}
+
+TEST(NormStatisticsTest, Bf16StatisticsLoseMoreThanRounding) {
+  Study study{.cells = {{}}};
+  NormStatisticsStudy& cell = *study.config.mutable_norm_statistics();
+  cell.set_rows(64);
+  const auto measured = [&](NormStatisticsStudy::Norm norm, double mean,
+                            AccumulationStudy::Dtype statistics) {
+    cell.set_norm(norm);
+    cell.set_mean(mean);
+    cell.set_statistics(statistics);
+    return MeasureCell(study, study.cells[0], ::testing::TempDir()).value();
+  };
+  for (const auto norm :
+       {NormStatisticsStudy::RMS, NormStatisticsStudy::LAYER}) {
+    for (const double mean : {0.0, 8.0}) {
+      const Json fp32 = measured(norm, mean, AccumulationStudy::FP32);
+      const double rounding = fp32["rounding_error"];
+      EXPECT_GT(rounding, 0);
+      EXPECT_NEAR(fp32["rms_error"].get<double>() / rounding, 1, 0.01);
+      const Json bf16 = measured(norm, mean, AccumulationStudy::BF16);
+      EXPECT_GT(bf16["rms_error"].get<double>(), 1.05 * rounding);
+      EXPECT_GE(bf16["max_error"], bf16["rms_error"]);
+    }
+  }
 }
 
 Json FormatFigures(const std::string& format) {
