@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/nearest_name.h"
+#include "framework/base/openmp_waiting.h"
 #include "framework/base/process.h"
 #include "framework/base/shorten.h"
 #include "framework/base/status_macros.h"
@@ -230,6 +231,7 @@ absl::Status ParseFlagsOnly(int argc, char** argv, const ProgramText& text) {
 int RunProgram(int argc, char** argv, const ProgramText& text,
                absl::FunctionRef<absl::Status()> run) {
   PrepareProcess();
+  const OpenMpWaiting waiting;
   absl::Status status = ParseFlagsOnly(argc, argv, text);
   if (status.ok()) {
     status = run();
@@ -244,6 +246,7 @@ int RunProgramWithArguments(
     int argc, char** argv, const ProgramText& text,
     absl::FunctionRef<absl::Status(const std::vector<std::string>&)> run) {
   PrepareProcess();
+  const OpenMpWaiting waiting;
   const absl::StatusOr<std::vector<std::string>> arguments =
       ParseFlags(argc, argv, text);
   return ReportAndExitCode(arguments.ok() ? run(*arguments)

@@ -1,69 +1,107 @@
-// Limits how long idle OpenMP threads spin before they sleep. A program that
-// links this file does so before anything else.
-//
-// LibTorch's OpenMP runtime, libgomp, makes a thread that waits for work or for
-// the other threads spin 300,000 times (some 10 ms) before it sleeps. If other
-// programs use the cores, the threads that are waited for are not running
-// meanwhile, and training on a CPU takes several times as long. libgomp reads
-// its settings when it is loaded, so this sets GOMP_SPINCOUNT and starts the
-// program again, with the same process id. It does nothing if GOMP_SPINCOUNT or
-// OMP_WAIT_POLICY is set, or with OMP_NUM_THREADS=1: a single thread waits for
-// none.
-//
-// An entry of .preinit_array runs after the shared libraries are mapped and
-// before their constructors, which take 0.6 s; starting again there costs 40
-// ms. The C library is not initialised yet, so only system calls are safe.
+#include "framework/base/openmp_waiting.h"
 
-#include <limits.h>
+#include <dlfcn.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "framework/base/monotonic_clock.h"
+
+namespace tessera {
 namespace {
 
-// About 0.8 ms: longer than the gaps between the ops of a step, and shorter
-// than the milliseconds for which the system runs another program. Measured in
-// docs/experiments/openmp_waiting.
-char kSpinCount[] = "GOMP_SPINCOUNT=20000";
+// The part of the time for which a thread waits for a core. A training thread
+// waits for 0.001 to 0.06 of it on an idle machine, and for 0.2 to 0.7 beside
+// other programs.
+constexpr double kBusy = 0.15, kQuiet = 0.06;
+// Once it is quiet for so long, threads may spin again.
+constexpr absl::Duration kLeastQuiet = absl::Seconds(3);
 
-constexpr int kMaxVariables = 4096;
-
-// Whether `entry`, "NAME=value", sets the variable `name`.
-bool Sets(const char* entry, const char* name) {
-  while (*name != '\0' && *entry == *name) ++entry, ++name;
-  return *name == '\0' && *entry == '=';
+// Calls function(data) in each of `threads` OpenMP threads: what GCC makes of
+// `#pragma omp parallel`. Null without libgomp.
+using Parallel = void (*)(void (*function)(void*), void* data, unsigned threads,
+                          unsigned flags);
+Parallel FindParallel() {
+  return reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
 }
 
-bool IsOneThread(const char* entry) {
-  const char* expected = "OMP_NUM_THREADS=1";
-  while (*expected != '\0' && *entry == *expected) ++entry, ++expected;
-  return *expected == '\0' && *entry == '\0';
-}
-
-void StartAgainWithSpinCount(int /*argc*/, char** argv, char** environment) {
-  char* variables[kMaxVariables];
-  int count = 0;
-  for (; environment[count] != nullptr; ++count) {
-    if (Sets(environment[count], "GOMP_SPINCOUNT") ||
-        Sets(environment[count], "OMP_WAIT_POLICY") ||
-        IsOneThread(environment[count]) || count + 2 == kMaxVariables) {
-      return;
-    }
-    variables[count] = environment[count];
+// Threads that libgomp counts, and that sleep. They end with the thread that
+// has asked for them.
+class Team {
+ public:
+  Team(Parallel parallel, unsigned threads)
+      : owner_([this, parallel, threads] {
+          parallel([](void*) {}, nullptr, threads, 0);
+          end_.WaitForNotification();
+        }) {}
+  ~Team() {
+    end_.Notify();
+    owner_.join();
   }
-  variables[count++] = kSpinCount;
-  variables[count] = nullptr;
-  // The real path, so that the process keeps its name.
-  char program[PATH_MAX + 1];
-  const ssize_t length = ::readlink("/proc/self/exe", program, PATH_MAX);
-  if (length <= 0) return;
-  program[length] = '\0';
-  // Returns only if it fails; then the program runs as it is.
-  ::execve(program, argv, variables);
-}
 
-// The sanitizers are not initialised there.
-#ifndef __SANITIZE_ADDRESS__
-__attribute__((section(".preinit_array"), used)) void (*const start_again)(
-    int, char**, char**) = StartAgainWithSpinCount;
-#endif
+ private:
+  absl::Notification end_;
+  std::thread owner_;
+};
 
 }  // namespace
+
+OpenMpWaiting::Waited OpenMpWaiting::OfThisThread() {
+  return
+      [path = absl::StrCat("/proc/self/task/", syscall(SYS_gettid),
+                           "/schedstat")]() -> std::optional<absl::Duration> {
+        std::ifstream file(path);
+        int64_t ran_ns = 0, waited_ns = 0;
+        if (!(file >> ran_ns >> waited_ns)) return std::nullopt;
+        return absl::Nanoseconds(waited_ns);
+      };
+}
+
+OpenMpWaiting::OpenMpWaiting(Waited waited, absl::Duration interval)
+    : waited_(std::move(waited)), interval_(interval) {
+  if (std::getenv("GOMP_SPINCOUNT") == nullptr &&
+      std::getenv("OMP_WAIT_POLICY") == nullptr && FindParallel() != nullptr) {
+    watch_ = std::thread(&OpenMpWaiting::Watch, this);
+  }
+}
+
+OpenMpWaiting::~OpenMpWaiting() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    ending_ = true;
+  }
+  if (watch_.joinable()) watch_.join();
+}
+
+void OpenMpWaiting::Watch() {
+  std::unique_ptr<Team> team;
+  std::optional<absl::Duration> before = waited_();
+  absl::Time then = MonotonicNow(), busy = then;
+  const absl::MutexLock lock(&mutex_);
+  while (before.has_value() &&
+         !mutex_.AwaitWithTimeout(absl::Condition(&ending_), interval_)) {
+    const std::optional<absl::Duration> waited = waited_();
+    if (!waited.has_value()) return;
+    const absl::Time now = MonotonicNow();
+    const double share = absl::FDivDuration(*waited - *before, now - then);
+    before = waited;
+    then = now;
+    if (share > kQuiet) busy = now;
+    if (team == nullptr && share > kBusy) {
+      // One more than cores.
+      team = std::make_unique<Team>(FindParallel(),
+                                    std::thread::hardware_concurrency() + 1);
+    } else if (now - busy > kLeastQuiet) {
+      team.reset();
+    }
+  }
+}
+
+}  // namespace tessera

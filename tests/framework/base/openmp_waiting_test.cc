@@ -1,58 +1,111 @@
-// This program links //framework/base:openmp_waiting, which starts it again.
+#include "framework/base/openmp_waiting.h"
 
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <string>
+#include <iterator>
+#include <optional>
+#include <thread>
 
-#include "absl/strings/str_cat.h"
+#include "ATen/ATen.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "framework/base/monotonic_clock.h"
 #include "gtest/gtest.h"
 
 namespace tessera {
 namespace {
 
-std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "unset" : value;
+int NumThreads() {
+  return static_cast<int>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                    std::filesystem::directory_iterator()));
 }
 
-TEST(OpenMpWaitingWorker, DISABLED_SpinsAsTheVariableSays) {
-  EXPECT_EQ(Variable("GOMP_SPINCOUNT"), Variable("EXPECTED_SPINCOUNT"));
-  // What `ps` and `pkill` call it.
-  std::string name;
-  std::ifstream("/proc/self/comm") >> name;
-  EXPECT_EQ(name, std::string("openmp_waiting_test").substr(0, 15));
+// Whether there are `count` threads within some seconds.
+bool BecomesNumThreads(int count) {
+  const absl::Time end = MonotonicNow() + absl::Seconds(20);
+  while (NumThreads() != count) {
+    if (MonotonicNow() > end) return false;
+    absl::SleepFor(absl::Milliseconds(2));
+  }
+  return true;
 }
 
-// Runs the test above in a new process with `variables` set.
-bool PassesWith(const std::string& variables) {
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
-  return std::system(absl::StrCat("env -u GOMP_SPINCOUNT -u OMP_WAIT_POLICY ",
-                                  "-u OMP_NUM_THREADS ", variables, " '",
-                                  program,
-                                  "' --gtest_also_run_disabled_tests "
-                                  "--gtest_filter=OpenMpWaitingWorker.*")
-                         .c_str()) == 0;
+// A thread that waits for a core half of the time while `busy` is set.
+class OpenMpWaitingTest : public ::testing::Test {
+ protected:
+  OpenMpWaitingTest() {
+    ::unsetenv("GOMP_SPINCOUNT");
+    ::unsetenv("OMP_WAIT_POLICY");
+    at::zeros({1}).add_(1);  // loads LibTorch, and with it libgomp
+  }
+
+  OpenMpWaiting::Waited Waited() {
+    return [this]() -> std::optional<absl::Duration> {
+      const absl::Time now = MonotonicNow();
+      if (busy_) waited_ += (now - then_) / 2;
+      then_ = now;
+      return waited_;
+    };
+  }
+
+  // Threads of the watch, and of the team: as many as cores, one more, and its
+  // owner.
+  static int TeamSize() {
+    return static_cast<int>(std::thread::hardware_concurrency()) + 1;
+  }
+
+  std::atomic<bool> busy_ = false;
+
+ private:
+  absl::Time then_ = MonotonicNow();
+  absl::Duration waited_;
+};
+
+TEST_F(OpenMpWaitingTest, KeepsATeamAsleepWhileTheCoresAreBusy) {
+  const int before = NumThreads();
+  {
+    const OpenMpWaiting waiting(Waited(), absl::Milliseconds(5));
+    ASSERT_TRUE(BecomesNumThreads(before + 1)) << NumThreads();
+    absl::SleepFor(absl::Milliseconds(100));
+    EXPECT_EQ(NumThreads(), before + 1);  // not yet
+    busy_ = true;
+    EXPECT_TRUE(BecomesNumThreads(before + 1 + TeamSize())) << NumThreads();
+    busy_ = false;
+    EXPECT_TRUE(BecomesNumThreads(before + 1)) << NumThreads();
+    busy_ = true;
+    EXPECT_TRUE(BecomesNumThreads(before + 1 + TeamSize())) << NumThreads();
+  }
+  EXPECT_TRUE(BecomesNumThreads(before)) << NumThreads();
 }
 
-TEST(OpenMpWaitingTest, ThreadsSpinBriefly) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "the sanitizer starts later";
-#endif
-  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=20000"));
-  EXPECT_FALSE(PassesWith("EXPECTED_SPINCOUNT=999"));
+TEST_F(OpenMpWaitingTest, TheUsersChoiceStands) {
+  busy_ = true;
+  for (const char* variable : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}) {
+    ::setenv(variable, "7", /*overwrite=*/1);
+    const int before = NumThreads();
+    const OpenMpWaiting waiting(Waited(), absl::Milliseconds(5));
+    absl::SleepFor(absl::Milliseconds(100));
+    EXPECT_EQ(NumThreads(), before);
+    ::unsetenv(variable);
+  }
 }
 
-TEST(OpenMpWaitingTest, OneThreadIsLeftAlone) {
-  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=unset OMP_NUM_THREADS=1"));
-#ifndef __SANITIZE_ADDRESS__
-  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=20000 OMP_NUM_THREADS=12"));
-#endif
+TEST_F(OpenMpWaitingTest, WithoutTheSystemsCountNothingHappens) {
+  const int before = NumThreads();
+  const OpenMpWaiting waiting([] { return std::nullopt; },
+                              absl::Milliseconds(5));
+  EXPECT_TRUE(BecomesNumThreads(before)) << NumThreads();
 }
 
-TEST(OpenMpWaitingTest, TheUsersChoiceStands) {
-  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=7 GOMP_SPINCOUNT=7"));
-  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=unset OMP_WAIT_POLICY=active"));
+TEST_F(OpenMpWaitingTest, TheCountOfAThreadGrows) {
+  const OpenMpWaiting::Waited waited = OpenMpWaiting::OfThisThread();
+  const std::optional<absl::Duration> before = waited();
+  if (!before.has_value()) GTEST_SKIP() << "this kernel does not count it";
+  for (int i = 0; i < 20; ++i) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_GT(*waited(), *before);  // woken up twenty times
 }
 
 }  // namespace
