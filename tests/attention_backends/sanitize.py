@@ -83,21 +83,30 @@ TOOLS = {
                   "--print-limit", "100000000"],
 }
 ENVIRONMENT = {"memcheck": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}}
+# Runs that the tools cannot do. A generated token is a CUDA graph of products:
+# racecheck takes longer than 10 minutes, and initcheck does not see what
+# cuBLAS's kernels store by the copy engine.
+NOT_RUN = {("racecheck", "generation"), ("initcheck", "generation")}
 OURS = re.compile(r"tessera::|tessera_|\bSoftmax(Forward|Backward)\b")
 
 # The location in a line of a report.
 PLACE = re.compile(r"(?:^|access )at (.+?)(?:\+0x|\(|$)")
 
-# False positives by (tool, family): a pattern that matches each of a report's
-# lines with a location, and the reason.
+# False positives by (tool, family): patterns for the first of a report's lines
+# with a location and for all others, and the reason.
 KNOWN = {
     ("racecheck", "hopper"): (
-        re.compile(r"hopper::(BulkLoad\(|BackwardConsumer<.*>::"
-                   r"(Exponentiate|Differentiate)\()"),
+        # Writes row statistics only.
+        re.compile(r"hopper::BulkLoad\("),
+        # In some kernels the tool names neither of the two functions that read
+        # them, which are inlined.
+        re.compile(r"hopper::(BackwardConsumer<.*>::"
+                   r"(Exponentiate|Differentiate)\(|BackwardKernel<)"),
         "row statistics are read before one thread of each warp arrives at the"
         " barrier that the next bulk copy over them waits for; the tool expects"
         " every thread to arrive (docs/experiments/sanitizers)"),
     ("initcheck", "ops"): (
+        re.compile(r"\bCrossEntropy(Forward|Backward)<"),
         re.compile(r"\bCrossEntropy(Forward|Backward)<"),
         "the last pack of a row of logits also reads the columns that fill up"
         " the pack, and ignores them"),
@@ -108,8 +117,9 @@ def known(tool, family, report):
     if (tool, family) not in KNOWN:
         return False
     places = [line for line in report if PLACE.search(line)]
-    return bool(places) and all(KNOWN[tool, family][0].search(line)
-                                for line in places)
+    first, others, _ = KNOWN[tool, family]
+    return (bool(places) and bool(first.search(places[0]))
+            and all(others.search(line) for line in places[1:]))
 
 
 def sanitizer():
@@ -125,7 +135,7 @@ def kernels_of(family, tool):
     takes ten times as long as the others, mostly in the oracle's kernels. With
     these options racecheck fails with an internal error at UNEQUAL, where
     cuBLAS fails, and in the fused family's long rows."""
-    named = tool == "racecheck" and family not in ("fused", "generation")
+    named = tool == "racecheck" and family != "fused"
     return ["--kernel-name", "kns=tessera"] if named else []
 
 
@@ -158,9 +168,12 @@ def filter_of(family, tool):
               f"_capped{mode}" for mode in ("", "_deterministic")
               for dim in CAPPED_DIMS.get(family, ()) for dtype in DTYPES[family]]
     if family != "fused":
+        # fp32's take racecheck ten times as long as the others'.
+        short = family == "fp32" and tool == "racecheck"
+        modes = [""] if short else ["", "_deterministic"]
         suite += [f"*GpuConformance*/FLASH_CUDA_{shape}_{dtype}{what}{mode}"
-                  for mode in ("", "_deterministic") for shape, what in MASKED
-                  for dtype in DTYPES[family]]
+                  for mode in modes for shape, what in MASKED
+                  if "_s65_" in shape or not short for dtype in DTYPES[family]]
     # At these sizes cuBLAS's kernels store by the copy engine, which initcheck
     # does not see: it would report our kernels, which read the products.
     if family == "fused" and tool != "initcheck":
@@ -248,6 +261,8 @@ def check(family, tool, arguments):
                *kernels_of(family, tool), *arguments.run, "gpu_tests",
                f"--gtest_filter={filter_of(family, tool)}"]
     environment = {**os.environ, **ENVIRONMENT.get(tool, {})}
+    if family == "generation":  # graphs need the caching allocator
+        environment.pop("PYTORCH_NO_CUDA_MEMORY_CACHING", None)
     if family == "portable":
         environment["TESSERA_MAX_COMPUTE_CAPABILITY"] = "80"
     began = time.monotonic()
@@ -297,9 +312,10 @@ def main():
         # Starts the slow tools first.
         checks = [pool.submit(check, family, tool, arguments)
                   for tool in reversed(arguments.tools)
-                  for family in arguments.families]
+                  for family in arguments.families
+                  if (tool, family) not in NOT_RUN]
         good = [future.result() for future in checks]
-    for (tool, family), (_, why) in KNOWN.items():
+    for (tool, family), (_, _, why) in KNOWN.items():
         print(f"known: {tool} of {family}: {why}")
     print(f"{sum(good)} of {len(good)} ok")
     sys.exit(0 if all(good) else 1)

@@ -83,6 +83,19 @@ class SanitizeTest(unittest.TestCase):
         self.assertFalse(ok("BulkLoad", "AddDq"))
         self.assertFalse(ok("TmaLoad", "Exponentiate"))
         self.assertFalse(ok("BulkLoad", "Exponentiate", family="portable"))
+        self.assertFalse(ok("Exponentiate", "BulkLoad"))
+
+    def test_a_read_that_is_named_by_its_kernel_is_known(self):
+        read = ("void tessera::flash::hopper::BackwardKernel<Traits<(int)96>>"
+                "(BackwardArgs)")
+        end = PASSED + ("========= RACECHECK SUMMARY: 1 hazard displayed"
+                        " (1 error, 0 warnings)\n")
+        for write, good in (("BulkLoad", True), ("TmaLoad", False)):
+            race = ("========= Error: Race reported between Write access at"
+                    f" tessera::flash::hopper::{write}(const void *)+0x10 in"
+                    f" ptx.cuh:92\n=========     and Read access at {read}"
+                    "+0x2900 [32 hazards]\n========= \n")
+            self.assertEqual(run_of(BEGIN + race + end, "racecheck").ok(), good)
 
     def test_every_family_has_cases(self):
         for family in sanitize.FAMILIES:

@@ -246,8 +246,9 @@ TEST(GpuCellSnapshotTest, ACellWritesItsSnapshotIntoTheStudysFolder) {
   EXPECT_TRUE(absl::StrContains(*snapshot, "forward"));
 }
 
-// NAIVE on a GPU: S and the products of the backward pass are held only while a
-// pass runs, as its formula says; what libraries keep is not among them.
+// NAIVE on a GPU: dP and dS are held only while the backward pass runs, as its
+// formula says. The forward pass holds its mask before it makes O, so no more
+// than what it leaves. What libraries keep is not among them.
 TEST(GpuCellAttentionTest, WorkspaceIsAsPlanned) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   Study study{.cells = {{}}};
@@ -259,14 +260,16 @@ TEST(GpuCellAttentionTest, WorkspaceIsAsPlanned) {
     const auto figures =
         MeasureCell(study, study.cells[0], ::testing::TempDir());
     ASSERT_TRUE(figures.ok()) << figures.status();
-    for (const char* workspace : {"forward_workspace", "backward_workspace"}) {
-      const double planned = (*figures)["tensors_mib"][workspace];
-      EXPECT_GT(planned, 1) << *figures;
-      EXPECT_NEAR((*figures)["measured_mib"][workspace].get<double>() / planned,
-                  1, 0.02)
-          << workspace << ": " << *figures;
-    }
-    EXPECT_GE((*figures)["measured_mib"]["library"], 0);
+    const Json& planned = (*figures)["tensors_mib"];
+    const Json& measured = (*figures)["measured_mib"];
+    EXPECT_GT(planned["backward_workspace"], 8) << *figures;
+    EXPECT_NEAR(measured["backward_workspace"].get<double>() /
+                    planned["backward_workspace"].get<double>(),
+                1, 0.001)
+        << *figures;
+    EXPECT_LE(measured["forward_workspace"], planned["forward_workspace"])
+        << *figures;
+    EXPECT_GE(measured["library"], 0) << *figures;
   }
 }
 
