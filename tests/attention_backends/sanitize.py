@@ -51,9 +51,14 @@ SHAPES_OF = {"hopper": ["b1_s130_t1100_*"], "fp32": ["b9_s70_t70_h32_*"]}
 CAPPED_DIMS = {"portable": (64, 128, 256), "tf32": (64, 128),
                "fp32": (64, 128, 256)}
 # Windows; packed documents; sinks, alone and with documents.
-MASKED = [("b1_s270_t270_h1_g1_*", ""), ("b3_s65_t65_*", "_documents"),
-          ("b2_s129_t129_h3_*", "_documents"), ("b2_s65_t65_*", "_sinks"),
-          ("b2_s129_t129_h3_*", "_documents_sinks")]
+MASKED = [("b1_s270_t270_h1_g1_d96_before39_after0", ""),
+          ("b1_s270_t270_h1_g1_d96_before20_after13", ""),
+          ("b1_s270_t270_h1_g1_d96_beforeall_after70", ""),
+          ("b3_s65_t65_h2_g1_d40_causal", "_documents"),
+          ("b2_s129_t129_h3_g1_d128_causal", "_documents"),
+          ("b2_s129_t129_h3_g1_d128_before29_after0", "_documents"),
+          ("b2_s65_t65_h4_g2_d40_before20_after13", "_sinks"),
+          ("b2_s129_t129_h3_g1_d128_causal", "_documents_sinks")]
 UNEQUAL = ["b2_s129_t64_*", "b1_s129_t400_*", "b1_s260_t200_*",
            "b1_s200_t330_*"]
 # Rows in two passes, CUDA blocks of 1024 threads, bands, packs.
@@ -170,9 +175,8 @@ def filter_of(family, tool):
     if family != "fused":
         # fp32's take racecheck ten times as long as the others'.
         short = family == "fp32" and tool == "racecheck"
-        modes = [""] if short else ["", "_deterministic"]
         suite += [f"*GpuConformance*/FLASH_CUDA_{shape}_{dtype}{what}{mode}"
-                  for mode in modes for shape, what in MASKED
+                  for mode in ("", "_deterministic") for shape, what in MASKED
                   if "_s65_" in shape or not short for dtype in DTYPES[family]]
     # At these sizes cuBLAS's kernels store by the copy engine, which initcheck
     # does not see: it would report our kernels, which read the products.
