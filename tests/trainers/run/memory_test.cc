@@ -15,6 +15,7 @@
 #include "framework/base/file.h"
 #include "framework/cuda/device.h"
 #include "framework/observe/memory_record.h"
+#include "framework/observe/run_observer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -38,6 +39,15 @@ RunConfig Config(const std::vector<std::string>& more) {
   sets.insert(sets.end(), more.begin(), more.end());
   return GpuSizedConfig(sets);
 }
+
+class Samples : public RunObserver {
+ public:
+  absl::Status OnSample(const SampleRecord& sample) override {
+    texts.push_back(sample.text);
+    return absl::OkStatus();
+  }
+  std::vector<std::string> texts;
+};
 
 class GpuTrainingMemoryTest : public testing::Test {
  protected:
@@ -64,8 +74,9 @@ class GpuTrainingMemoryTest : public testing::Test {
     session_ = session->get();
     auto folder = OpenRunFolder(folder_, "never", /*writes=*/true);
     ASSERT_TRUE(folder.ok()) << folder.status();
-    auto trainer = Trainer::Create(*std::move(session), *std::move(folder),
-                                   {.instruments = instruments_.get()});
+    auto trainer = Trainer::Create(
+        *std::move(session), *std::move(folder),
+        {.instruments = instruments_.get(), .observers = {&samples_}});
     ASSERT_TRUE(trainer.ok()) << trainer.status();
     trainer_ = *std::move(trainer);
   }
@@ -84,6 +95,7 @@ class GpuTrainingMemoryTest : public testing::Test {
   const std::string folder_ =
       absl::StrCat(testing::TempDir(), "/training_memory_", getpid());
   DeviceInfo device_;
+  Samples samples_;
   std::unique_ptr<Instruments> instruments_;
   std::unique_ptr<Trainer> trainer_;
   Session* session_ = nullptr;
@@ -152,6 +164,22 @@ TEST_F(GpuTrainingMemoryTest, CategoriesAddUpToTheAllocatorsCount) {
   // A CUDA context; a GPU that others use may have more in use.
   EXPECT_GE(record["outside"].get<int64_t>(), int64_t{100} << 20);
   EXPECT_TRUE(FileExists(folder_ + "/memory_snapshot_step_3.pickle"));
+}
+
+// The sample is generated in the memory that the step's graphs have left.
+TEST_F(GpuTrainingMemoryTest, TheSampleAtTheEndFollowsAGraphRun) {
+  const std::vector<std::string> sets = {"execution.mode=GRAPH",
+                                         "training.sample_tokens_at_end=8"};
+  ASSERT_NO_FATAL_FAILURE(Create(sets));
+  const absl::Status run = trainer_->Run();
+  ASSERT_TRUE(run.ok()) << run;
+  EXPECT_EQ(Records("step").size(), 2u);
+  ASSERT_EQ(samples_.texts.size(), 1u);
+  EXPECT_NE(samples_.texts[0], "");
+  // Not more than the step's own peak.
+  EXPECT_LE(
+      static_cast<double>(CurrentMemory(device_.device).peak_allocated),
+      1.01 * static_cast<double>(session_->plan().memory.report.allocated()));
 }
 
 TEST_F(GpuTrainingMemoryTest, WhenMemoryRunsOutTheErrorNamesTheSnapshot) {
