@@ -309,8 +309,8 @@ TEST(ExecutorTest, NothingStaysAliveAfterAFailedBackward) {
   }
 }
 
-// Dropout draws the same numbers when its segment is recomputed, and leaves the
-// generator as a single pass would.
+// Dropout draws the same numbers in the backward pass and when its segment is
+// recomputed, and leaves the generator as a single pass would.
 TEST(ExecutorTest, RandomOpsDrawTheSameNumbersAgain) {
   const auto run = [](bool recompute) {
     ProgramBuilder b(CpuTarget());
@@ -341,8 +341,13 @@ TEST(ExecutorTest, RandomOpsDrawTheSameNumbersAgain) {
     executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
     at::manual_seed(7);
     executor.Run();
-    return std::pair(executor.Get(schedule.input_gradients[0].gradient).clone(),
-                     at::rand({4}));
+    const at::Tensor gradient =
+        executor.Get(schedule.input_gradients[0].gradient).clone();
+    // An element that the forward pass kept is 2: it adds 4 to the loss, and
+    // its gradient is 8.
+    EXPECT_EQ(gradient.sum().item<float>(),
+              2 * executor.Get(loss).item<float>());
+    return std::pair(gradient, at::rand({4}));
   };
   const auto [kept, after_kept] = run(false);
   const auto [again, after_again] = run(true);

@@ -116,5 +116,19 @@ TEST(PrinterTest, MeasuredTimesAreNextToTheRoofline) {
   EXPECT_EQ(FoldBlocks(rows)[0].measured_seconds, std::nullopt);
 }
 
+TEST(PrinterTest, AFoldedTimeIsTheMeanOfAllBlocks) {
+  std::vector<StepRow> rows;
+  for (const double seconds : {3e-6, 5e-6, 10e-6}) {
+    rows.push_back({.phase = "forward",
+                    .group = absl::StrCat("block_", rows.size()),
+                    .name = "w",
+                    .measured_seconds = seconds});
+  }
+  const std::vector<StepRow> folded = FoldBlocks(rows);
+  ASSERT_EQ(folded.size(), 1);
+  EXPECT_EQ(folded[0].group, "block_0..2");
+  EXPECT_DOUBLE_EQ(*folded[0].measured_seconds, 6e-6);
+}
+
 }  // namespace
 }  // namespace tessera::testing

@@ -215,6 +215,17 @@ TEST_F(VerifyReduceTest, FindsALossThatIsSummedTooEarly) {
   EXPECT_THAT(Fault(), IsEmpty());
 }
 
+// The loss is summed after the first sum of gradients, but beside the last.
+TEST_F(VerifyReduceTest, FindsACollectiveThatWaitsOnlyForAnEarlierOne) {
+  const auto loss = absl::c_find_if(schedule_.runs, [&](const StepRun& run) {
+    return schedule_.IsTask(run, Task::Kind::kReduceLoss);
+  });
+  std::vector<int>& later = (loss + 1)->waits;
+  later.insert(later.end(), loss->waits.begin(), loss->waits.end());
+  loss->waits = {FirstSum()};
+  EXPECT_THAT(Fault(), HasSubstr("communicates without waiting for"));
+}
+
 TEST_F(VerifyReduceTest, TheOrderOfCollectivesIsPartOfTheList) {
   Schedule exchanged = schedule_;
   const auto first = exchanged.runs.begin() + FirstSum();
