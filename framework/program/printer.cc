@@ -251,6 +251,8 @@ std::vector<StepRow> StepRows(const Schedule& schedule,
       return of_all + (one - of_all) / same->count;
     };
     same->cost.flops = mean(same->cost.flops, row.cost.flops);
+    same->cost.product_flops =
+        mean(same->cost.product_flops, row.cost.product_flops);
     same->cost.bytes = mean(same->cost.bytes, row.cost.bytes);
     same->seconds = RooflineSeconds(same->cost, rates);
   }

@@ -84,6 +84,28 @@ TEST(PrinterTest, MicroBatchesDoNotKeepTheirValuesTogether) {
   EXPECT_THAT(totals(5), ContainsRegex("all +30 .* 196 B "));
 }
 
+// As the slices of Muon's update are.
+TEST(PrinterTest, TasksOfOneNameAreARowWithTheirMeanCost) {
+  const Built built = TwoLayers();
+  ScheduleBuilder list(built.program, /*micro_batches=*/1);
+  for (const double flops : {8e6, 2e6}) {
+    list.Add({.kind = Task::Kind::kUpdate,
+              .name = "matrices",
+              .cost = {.flops = flops, .bytes = 1000, .product_flops = flops}},
+             Phase::kOptimizer);
+  }
+  const Schedule schedule = std::move(list).Build();
+  const std::vector<StepRow> rows =
+      StepRows(schedule, Lifetimes(),
+               {.product_flops_per_s = 1e12, .bytes_per_s = 1e12});
+  ASSERT_EQ(rows.size(), 1);
+  EXPECT_EQ(rows[0].count, 2);
+  EXPECT_EQ(rows[0].cost.flops, 5e6);
+  EXPECT_EQ(rows[0].cost.product_flops, 5e6);
+  ASSERT_TRUE(rows[0].seconds.has_value());
+  EXPECT_DOUBLE_EQ(*rows[0].seconds, 5e-6);
+}
+
 TEST(PrinterTest, MeasuredTimesAreNextToTheRoofline) {
   std::vector<StepRow> rows;
   for (const double seconds : {3e-6, 5e-6}) {
