@@ -3,17 +3,11 @@
 
 #include <cmath>
 
-#include "bench/measure/attention_case.h"
 #include "bench/measure/cell_measurement.h"
 #include "framework/base/torch_status.h"
 
 namespace tessera {
 namespace {
-
-// UNSPECIFIED is FP32.
-at::ScalarType ScalarTypeOf(AccumulationStudy::Dtype dtype) {
-  return DtypeNamed(AccumulationStudy::Dtype_Name(dtype)).value_or(at::kFloat);
-}
 
 // Each addition is LibTorch's own on scalars of these dtypes, which promotes a
 // narrower term to the sum's dtype and rounds once.

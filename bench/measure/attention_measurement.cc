@@ -154,7 +154,6 @@ absl::StatusOr<PassMeasurement> MeasurePass(AttentionPass pass, Contender& ours,
 // allocate what libraries keep.
 absl::Status MeasureMemory(Contender& contender, int64_t operand_bytes,
                            c10::Device device, AttentionMeasurement* measured) {
-  const int64_t at_first = CurrentMemory(device).allocated;
   RETURN_IF_ERROR(contender.Run(AttentionPass::kForward));
   RETURN_IF_ERROR(contender.Run(AttentionPass::kBackward));
   contender.Release();
@@ -168,7 +167,7 @@ absl::Status MeasureMemory(Contender& contender, int64_t operand_bytes,
   ASSIGN_OR_RETURN(const MemoryUse forward, run(AttentionPass::kForward));
   ASSIGN_OR_RETURN(const MemoryUse backward, run(AttentionPass::kBackward));
   if (!device.is_cuda()) return absl::OkStatus();
-  measured->library_bytes = before - at_first;
+  measured->library_bytes = before - operand_bytes;
   measured->saved_bytes = forward.allocated - before;
   measured->forward_workspace_bytes =
       forward.peak_allocated - forward.allocated;

@@ -25,10 +25,10 @@ struct AttentionMeasurement {
   // Counted by the allocator; 0 on a CPU, whose allocator does not count.
   int64_t saved_bytes = 0;  // held from forward to backward, O included
   int64_t peak_bytes = 0;   // of one forward and backward, operands included
-  // Held only while a pass runs, beside what it leaves.
+  // Held only during a pass, in addition to what it leaves.
   int64_t forward_workspace_bytes = 0, backward_workspace_bytes = 0;
-  // Kept by libraries from their first call on (cuBLAS's workspace, cuDNN's
-  // plans), in none of the above.
+  // What else the process has allocated: what libraries keep from their first
+  // call on (cuBLAS's workspace, cuDNN's plans).
   int64_t library_bytes = 0;
 };
 

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "bench/measure/attention_case.h"
 #include "bench/studies/study_config.h"
 #include "bench/studies/study_loader.h"
 #include "nlohmann/json.hpp"
@@ -31,6 +32,10 @@ struct OpenedCell {
   CellConfig config;
   std::string snapshot_folder;  // a snapshot's own
 };
+// UNSPECIFIED is FP32.
+inline at::ScalarType ScalarTypeOf(AccumulationStudy::Dtype dtype) {
+  return DtypeNamed(AccumulationStudy::Dtype_Name(dtype)).value_or(at::kFloat);
+}
 using FigureNames = absl::StatusOr<std::vector<absl::string_view>>;
 using CellFigures = absl::StatusOr<nlohmann::ordered_json>;
 

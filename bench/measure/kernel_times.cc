@@ -1,15 +1,19 @@
 #include <algorithm>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "bench/measure/measurement.h"
 #include "bench/measure/trace_figures.h"
+#include "framework/base/log.h"
 #include "framework/base/status_macros.h"
+#include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"
 #include "framework/observe/trace/activity_source.h"
 #include "framework/observe/trace/kernel_trace.h"
 #include "framework/observe/trace/step_profile.h"
 #include "framework/observe/trace/trace_recorder.h"
+#include "framework/observe/trace_schedule.h"
 #include "trainers/plan/step_rows.h"
 #include "trainers/run/session_description.h"
 
@@ -17,6 +21,13 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+Json ProfileOf(const TrainingCell& cell, Trace trace) {
+  const RunPlan& plan = cell.plan();
+  trace.device = plan.device.name;
+  return ProfileToJson(
+      trace, BuildStepProfile(trace, RowsOfStep(plan), RatesOf(plan)));
+}
 
 // What a trace of `steps` times `call` says.
 absl::StatusOr<Json> Traced(TrainingCell& cell, int steps,
@@ -39,14 +50,39 @@ absl::StatusOr<Json> Traced(TrainingCell& cell, int steps,
         " kernels and calls more than observe.trace.max_records=", max_records,
         " allows; raise it in the study's `set`"));
   }
-  const RunPlan& plan = cell.plan();
-  trace.device = plan.device.name;
-  const StepProfile profile =
-      BuildStepProfile(trace, RowsOfStep(plan), RatesOf(plan));
-  return TraceFigures(ProfileToJson(trace, profile), plan.attention.d);
+  return TraceFigures(ProfileOf(cell, std::move(trace)),
+                      cell.plan().attention.d);
 }
 
 }  // namespace
+
+// Made before all that records: counters cannot be read after a trace, and do
+// not see the kernels of a CUDA graph (kCountedStep).
+absl::Status MeasureCounters(TrainingCell& cell, Json& figures) {
+  constexpr size_t kKernels = 10;
+  if constexpr (kCudaBuild) {
+    if (!cell.device().is_cuda()) return absl::OkStatus();
+    for (int64_t step = 1; step < kCountedStep; ++step) {
+      RETURN_IF_ERROR(cell.Step());
+    }
+    TraceRecorder recorder(CuptiKernelCounters());
+    const auto attached = cell.Attach(&recorder);
+    if (const absl::Status started = recorder.Start(); !started.ok()) {
+      LogWarning(absl::StrCat("kernels are not counted: ", started.message()));
+      return absl::OkStatus();
+    }
+    recorder.Keep();
+    RETURN_IF_ERROR(cell.Observed(kCountedStep, [&] { return cell.Step(); }));
+    ASSIGN_OR_RETURN(Trace trace, recorder.Stop());
+    Json& counters = figures["counters"] = Json::array();
+    for (Json& kernel : ProfileOf(cell, std::move(trace))["step"]["kernels"]) {
+      if (counters.size() == kKernels) break;
+      kernel["share_pct"] = 100 * kernel["share"].get<double>();
+      counters.push_back(std::move(kernel));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status MeasureKernels(TrainingCell& cell, Json& figures) {
   constexpr double kMostSteps = 3;

@@ -1,7 +1,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "bench/measure/attention_case.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "bench/measure/cell_measurement.h"
 #include "framework/base/torch_status.h"
 
@@ -31,6 +32,11 @@ FigureNames NormStatisticsFigures(const Study& /*study*/) {
 
 CellFigures MeasureNormStatistics(const OpenedCell& opened) {
   const auto& cell = std::get<NormStatisticsStudy>(opened.config);
+  if (cell.rows() < 1 || cell.width() < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rows and width must be >= 1; are ", cell.rows(), " and ",
+                     cell.width()));
+  }
   nlohmann::ordered_json figures;
   const absl::Status status = StatusFromTorch([&] {
     const at::NoGradGuard no_grad;
@@ -38,9 +44,7 @@ CellFigures MeasureNormStatistics(const OpenedCell& opened) {
     const at::Tensor x = at::randn({cell.rows(), cell.width()})
                              .add(cell.mean())
                              .to(at::kBFloat16);
-    const at::ScalarType dtype =
-        DtypeNamed(AccumulationStudy::Dtype_Name(cell.statistics()))
-            .value_or(at::kFloat);
+    const at::ScalarType dtype = ScalarTypeOf(cell.statistics());
     const at::Tensor exact = Norm(x.to(at::kDouble), cell.norm());
     const auto error_of = [&](const at::Tensor& y) {
       return y.to(at::kBFloat16).to(at::kDouble) - exact;

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -129,6 +130,22 @@ std::vector<StudyCell> CellsOf(const StudyConfig& config) {
 
 void ValidateRecords(const StudyConfig& config, Violations violations) {
   const TrainingStudy& training = config.training();
+  const auto records = [&](TrainingStudy::Record record) {
+    return absl::c_linear_search(training.record(), record);
+  };
+  // Counting makes steps, and the end of a trace takes CUPTI out of the
+  // process.
+  for (const auto record : {TrainingStudy::FIRST_STEPS, TrainingStudy::START_UP,
+                            TrainingStudy::KERNELS}) {
+    const std::string& name = TrainingStudy::Record_Name(record);
+    const bool traces = record == TrainingStudy::KERNELS;
+    violations.Check(!records(TrainingStudy::COUNTERS) || !records(record) ||
+                         (traces && config.fresh_processes()),
+                     traces ? "fresh_processes" : "training.record",
+                     traces ? "must be true to record COUNTERS with KERNELS"
+                            : absl::StrCat("COUNTERS cannot be recorded with ",
+                                           name, "; remove one"));
+  }
   violations.Check(training.call() != TrainingStudy::NO_CALL, "training.call",
                    "must be STEP, FORWARD or FORWARD_BACKWARD");
   for (const int record : training.record()) {

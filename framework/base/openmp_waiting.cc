@@ -11,17 +11,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "framework/base/monotonic_clock.h"
 
 namespace tessera {
 namespace {
 
-// The part of the time for which a thread waits for a core. A training thread
-// waits for 0.001 to 0.06 of it on an idle machine, and for 0.2 to 0.7 beside
-// other programs.
+// The share of time that a thread waits for a core. For a training thread it is
+// 0.001 to 0.006 on an idle machine, once in a while 0.05, and 0.16 to 0.7
+// beside one to three busy programs on two cores.
 constexpr double kBusy = 0.15, kQuiet = 0.06;
-// Once it is quiet for so long, threads may spin again.
+// Threads may spin again after this much quiet time.
 constexpr absl::Duration kLeastQuiet = absl::Seconds(3);
 
 // Calls function(data) in each of `threads` OpenMP threads: what GCC makes of
@@ -66,10 +67,14 @@ OpenMpWaiting::Waited OpenMpWaiting::OfThisThread() {
 
 OpenMpWaiting::OpenMpWaiting(Waited waited, absl::Duration interval)
     : waited_(std::move(waited)), interval_(interval) {
-  if (std::getenv("GOMP_SPINCOUNT") == nullptr &&
-      std::getenv("OMP_WAIT_POLICY") == nullptr && FindParallel() != nullptr) {
-    watch_ = std::thread(&OpenMpWaiting::Watch, this);
+  const char* const threads = std::getenv("OMP_NUM_THREADS");
+  if (std::getenv("GOMP_SPINCOUNT") != nullptr ||
+      std::getenv("OMP_WAIT_POLICY") != nullptr ||
+      (threads != nullptr && absl::string_view(threads) == "1") ||
+      FindParallel() == nullptr) {
+    return;
   }
+  watch_ = std::thread(&OpenMpWaiting::Watch, this);
 }
 
 OpenMpWaiting::~OpenMpWaiting() {

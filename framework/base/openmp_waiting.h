@@ -19,11 +19,13 @@ namespace tessera {
 // suits the short gaps between ops. If other programs use the cores, the
 // threads that are waited for do not run meanwhile, and training on a CPU takes
 // several times as long. With more OpenMP threads than cores, libgomp spins 100
-// times only. So while a thread has to wait for a core, this keeps a team of
-// them asleep (measured in docs/experiments/openmp_waiting).
+// times only. So while the calling thread often waits for a core, this keeps a
+// team of sleeping OpenMP threads, one more than there are cores (measured in
+// docs/experiments/openmp_waiting).
 //
-// Does nothing if GOMP_SPINCOUNT or OMP_WAIT_POLICY is set, without libgomp,
-// and where the system does not say how long a thread has waited.
+// Does nothing if GOMP_SPINCOUNT or OMP_WAIT_POLICY is set, with
+// OMP_NUM_THREADS=1, without libgomp, and if the system does not count how long
+// a thread waits for a core.
 class OpenMpWaiting {
  public:
   // How long a thread has been ready to run without a core so far.

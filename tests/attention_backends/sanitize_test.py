@@ -1,6 +1,9 @@
 """Tests how sanitize.py reads compute-sanitizer's output."""
 
+import contextlib
+import io
 import unittest
+import unittest.mock
 
 import sanitize
 
@@ -96,6 +99,16 @@ class SanitizeTest(unittest.TestCase):
                     f" ptx.cuh:92\n=========     and Read access at {read}"
                     "+0x2900 [32 hazards]\n========= \n")
             self.assertEqual(run_of(BEGIN + race + end, "racecheck").ok(), good)
+
+    def test_a_call_that_runs_nothing_fails(self):
+        for tool, family in sanitize.NOT_RUN:
+            command = ["sanitize.py", f"--tools={tool}", f"--families={family}"]
+            with unittest.mock.patch("sys.argv", command):
+                with contextlib.redirect_stdout(io.StringIO()) as said:
+                    with self.assertRaises(SystemExit) as end:
+                        sanitize.main()
+            self.assertEqual(end.exception.code, 1)
+            self.assertIn("0 of 0 ok", said.getvalue())
 
     def test_every_family_has_cases(self):
         for family in sanitize.FAMILIES:

@@ -90,7 +90,7 @@ void StepTasks::Run(const Task& task, absl::Span<const at::Tensor> operands,
   switch (task.kind) {
     case Task::Kind::kBegin:
       metrics_.loss.zero_();
-      if (results.size() > 1) {
+      if (results.size() > 1) {  // in training
         at::mul_out(seed_gradient_, loss_weight_, loss_scale_);
       }
       break;

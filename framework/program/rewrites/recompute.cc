@@ -27,7 +27,7 @@ std::vector<int> BackwardRuns(const Schedule& schedule,
   return runs;
 }
 
-// Where a backward run notes the values of the forward pass that it reads.
+// The fields of a backward run that name values of the forward pass.
 std::vector<int*> ForwardReads(StepRun* run) {
   std::vector<int*> reads;
   for (int& operand : run->operands) reads.push_back(&operand);
@@ -36,7 +36,8 @@ std::vector<int*> ForwardReads(StepRun* run) {
   return reads;
 }
 
-// The ops of a segment, in order, that compute `read` or what leads to it.
+// The ops of a segment, in order, that compute the values in `read`, directly
+// or through other ops.
 std::vector<int> OpsThatLeadTo(absl::flat_hash_set<int> read,
                                const Schedule& schedule,
                                const RecomputedSegment& segment,

@@ -11,11 +11,11 @@ struct RecomputedSegment {
   int first_op = 0, end_op = 0;
 };
 
-// Before the first backward run of each segment, repeats the forward runs whose
-// results the segment's backward runs read, which then read the copies. So the
-// results are dropped after the forward pass, except those that later ops read
-// (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016). Results
-// keep their bits. Call it before other rewrites.
+// Repeats the forward ops of each segment that its backward runs need, before
+// the first of those runs, and lets them read the new results. The first
+// results can then be dropped after the forward pass, except those that later
+// ops read (Chen et al., "Training Deep Nets with Sublinear Memory Cost",
+// 2016). Results keep their bits. Call it before other rewrites.
 void Recompute(absl::Span<const RecomputedSegment> segments,
                Schedule* schedule);
 

@@ -247,8 +247,8 @@ TEST(GpuCellSnapshotTest, ACellWritesItsSnapshotIntoTheStudysFolder) {
 }
 
 // NAIVE on a GPU: dP and dS are held only while the backward pass runs, as its
-// formula says. The forward pass holds its mask before it makes O, so no more
-// than what it leaves. What libraries keep is not among them.
+// formula says. The forward pass frees its mask before it allocates O, so its
+// peak is what it leaves. The libraries' memory is not counted there.
 TEST(GpuCellAttentionTest, WorkspaceIsAsPlanned) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   Study study{.cells = {{}}};
@@ -269,7 +269,7 @@ TEST(GpuCellAttentionTest, WorkspaceIsAsPlanned) {
         << *figures;
     EXPECT_LE(measured["forward_workspace"], planned["forward_workspace"])
         << *figures;
-    EXPECT_GE(measured["library"], 0) << *figures;
+    EXPECT_GT(measured["library"], 1) << *figures;  // cuBLAS's workspace
   }
 }
 

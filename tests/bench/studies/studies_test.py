@@ -478,6 +478,13 @@ class StudiesTest(unittest.TestCase):
             'value: "FP32" } time_limit_s: 0 min_iterations: 0':
                 ["time_limit_s: must be > 0; is 0",
                  "min_iterations: must be >= 1; is 0"],
+            'title: "t" training { record: [COUNTERS, START_UP] } '
+            'fresh_processes: true axis { name: "a" field: "model.d_model" '
+            'value: "64" }':
+                ["training.record: COUNTERS cannot be recorded with START_UP"],
+            'title: "t" training { record: [COUNTERS, KERNELS] } axis { '
+            'name: "a" field: "model.d_model" value: "64" }':
+                ["fresh_processes: must be true to record COUNTERS with"],
             'base: "nowhere.pbtxt"': ["bad.pbtxt:1:1: base: there is no study"],
             'base: "bad.pbtxt"': ["is a study its own base?"],
             f'base: "{TINY.resolve()}/phases.pbtxt" warmup: -1\n'

@@ -1,5 +1,7 @@
 #include "framework/base/openmp_waiting.h"
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -33,12 +35,14 @@ bool BecomesNumThreads(int count) {
   return true;
 }
 
-// A thread that waits for a core half of the time while `busy` is set.
+// Pretends that a thread waits for a core half of the time while `busy_` is
+// true.
 class OpenMpWaitingTest : public ::testing::Test {
  protected:
   OpenMpWaitingTest() {
     ::unsetenv("GOMP_SPINCOUNT");
     ::unsetenv("OMP_WAIT_POLICY");
+    ::unsetenv("OMP_NUM_THREADS");
     at::zeros({1}).add_(1);  // loads LibTorch, and with it libgomp
   }
 
@@ -51,8 +55,7 @@ class OpenMpWaitingTest : public ::testing::Test {
     };
   }
 
-  // Threads of the watch, and of the team: as many as cores, one more, and its
-  // owner.
+  // Threads of the team, its owner included: one more than cores.
   static int TeamSize() {
     return static_cast<int>(std::thread::hardware_concurrency()) + 1;
   }
@@ -83,8 +86,9 @@ TEST_F(OpenMpWaitingTest, KeepsATeamAsleepWhileTheCoresAreBusy) {
 
 TEST_F(OpenMpWaitingTest, TheUsersChoiceStands) {
   busy_ = true;
-  for (const char* variable : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}) {
-    ::setenv(variable, "7", /*overwrite=*/1);
+  for (const char* variable :
+       {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS"}) {
+    ::setenv(variable, "1", /*overwrite=*/1);
     const int before = NumThreads();
     const OpenMpWaiting waiting(Waited(), absl::Milliseconds(5));
     absl::SleepFor(absl::Milliseconds(100));
@@ -104,8 +108,26 @@ TEST_F(OpenMpWaitingTest, TheCountOfAThreadGrows) {
   const OpenMpWaiting::Waited waited = OpenMpWaiting::OfThisThread();
   const std::optional<absl::Duration> before = waited();
   if (!before.has_value()) GTEST_SKIP() << "this kernel does not count it";
-  for (int i = 0; i < 20; ++i) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_GT(*waited(), *before);  // woken up twenty times
+  // Two threads on one core.
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &all)) ++core;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  std::atomic<bool> ends = false;
+  std::thread other([&] {
+    while (!ends) {
+    }
+  });
+  const absl::Time end = MonotonicNow() + absl::Seconds(20);
+  while (*waited() == *before && MonotonicNow() < end) {
+  }
+  ends = true;
+  other.join();
+  EXPECT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
+  EXPECT_GT(*waited(), *before);
 }
 
 }  // namespace

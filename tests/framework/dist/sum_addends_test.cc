@@ -11,8 +11,9 @@ namespace {
 
 using ::tessera::testing::BitEqual;
 
-// `ranks` rows of `numel` random values, whose exact sum shows each rounding:
-// some rows are 300 times others.
+// `ranks` rows of `numel` random values. Rows differ in size by factors of 300
+// and 90,000, so adding in another order or rounding in between changes the
+// sum.
 at::Tensor Addends(int64_t ranks, int64_t numel, at::ScalarType dtype) {
   at::manual_seed(ranks * 1000 + numel);
   const at::Tensor scale =
