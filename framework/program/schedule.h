@@ -74,9 +74,10 @@ struct GradientShards {
 // (executor.h) runs them.
 struct Task {
   enum class Kind {
-    kBegin,    // results[0], the loss, = 0; results[1], if any, = its gradient
-    kAddLoss,  // results[0], the loss, += operands[0], of one micro-batch
-    kAddWeightedLoss,  // the same, times the weight of a token
+    kBegin,    // sets results[0], the loss, to 0, and results[1], if any, to
+               // its gradient
+    kAddLoss,  // results[0] += operands[0], the loss of one micro-batch
+    kAddWeightedLoss,  // results[0] += operands[0] * the weight of a token
     kReduce,           // sums `range`, or the operands, over the ranks
     kReduceLoss,       // sums the loss, operands[0], over the ranks
     kReduceSquares,    // sums the sums of squares of the ranks' parts

@@ -20,7 +20,8 @@ class DeviceBatch {
   void Copy(const Batch& batch);
   // Sets the micro-batches as the inputs of an executor of a list of the plan.
   void SetInputs(Executor& executor) const;
-  // Sets micro-batch `micro_batch` as the inputs of the listed one `as`.
+  // Sets micro-batch `micro_batch` as the inputs of the list's micro-batch
+  // `as`.
   void SetInput(Executor& executor, int micro_batch, int as) const;
 
  private:

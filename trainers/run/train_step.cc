@@ -27,7 +27,11 @@ TrainStep::TrainStep(const Parts& parts)
       batch_(*parts.plan, parts.parameters->options().device),
       arena_(MakeArena(*parts.plan, *parts.parameters)),
       train_(parts.plan->train, parts.plan->train_lifetimes, *parts.parameters,
-             {.phases = parts.phases, .tasks = this, .arena = arena_}) {
+             {.phases = parts.phases, .tasks = this, .arena = arena_}),
+      gradients_{parts.plan->gradients, parts.plan->gradients_lifetimes,
+                 parts.phases},
+      evaluation_{parts.plan->evaluate, parts.plan->evaluate_lifetimes,
+                  parts.plan->graph ? nullptr : parts.phases} {
   SetNextStep(0);
   SetInputs(parts.plan->train, train_);
 }
@@ -93,32 +97,28 @@ absl::Status TrainStep::ExchangeEma() {
   return StatusFromTorch([this] { tasks_.ExchangeEma(); });
 }
 
-absl::Status TrainStep::RunBeside(const Batch& batch, const Schedule& list,
-                                  const Lifetimes& lifetimes,
-                                  PhaseObserver* phases, Beside* beside) {
+absl::Status TrainStep::RunOther(const Batch& batch, OtherList* other) {
   RETURN_IF_ERROR(Flush());
   return StatusFromTorchOr([&]() -> absl::Status {
-    parts_.group->SetStep(next_step_);  // a graph counts from there on
+    // From here the group counts the operations of a graph.
+    parts_.group->SetStep(next_step_);
     CopyBatch(batch);
-    std::unique_ptr<Executor>& executor = beside->executor;
-    if (executor == nullptr) {
-      executor =
-          std::make_unique<Executor>(list, lifetimes, *parts_.parameters,
-                                     ExecutorOptions{.phases = phases,
-                                                     .tasks = this,
-                                                     .arena = arena_,
-                                                     .constants = &train_});
-      SetInputs(list, *executor);
+    if (other->executor == nullptr) {
+      other->executor = std::make_unique<Executor>(
+          other->list, other->lifetimes, *parts_.parameters,
+          ExecutorOptions{.phases = other->phases,
+                          .tasks = this,
+                          .arena = arena_,
+                          .constants = &train_});
+      SetInputs(other->list, *other->executor);
     }
-    return beside->work.Do(
-        [&] { return StatusFromTorch([&] { executor->Run(); }); });
+    return other->work.Do(
+        [&] { return StatusFromTorch([&] { other->executor->Run(); }); });
   });
 }
 
 absl::Status TrainStep::ForwardBackward(const Batch& batch) {
-  const StepPlan& plan = *parts_.plan;
-  return RunBeside(batch, plan.gradients, plan.gradients_lifetimes,
-                   parts_.phases, &gradients_);
+  return RunOther(batch, &gradients_);
 }
 
 absl::Status TrainStep::ComputeGradients(const Batch& batch) {
@@ -131,10 +131,7 @@ absl::Status TrainStep::ComputeGradients(const Batch& batch) {
 }
 
 absl::Status TrainStep::Forward(const Batch& batch) {
-  const StepPlan& plan = *parts_.plan;
-  RETURN_IF_ERROR(RunBeside(batch, plan.evaluate, plan.evaluate_lifetimes,
-                            plan.graph ? nullptr : parts_.phases,
-                            &evaluation_));
+  RETURN_IF_ERROR(RunOther(batch, &evaluation_));
   return StatusFromTorch(
       [&] { metrics().loss.div_(static_cast<double>(batch.valid_targets)); });
 }

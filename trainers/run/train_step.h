@@ -99,13 +99,14 @@ class TrainStep : private TaskRunner {
 
  private:
   // A list of the plan other than that of the step.
-  struct Beside {
-    std::unique_ptr<Executor> executor;  // made when it first runs
-    RecordedWork work;
+  struct OtherList {
+    const Schedule& list;
+    const Lifetimes& lifetimes;
+    PhaseObserver* phases = nullptr;
+    std::unique_ptr<Executor> executor = nullptr;  // made when it first runs
+    RecordedWork work = {};
   };
-  absl::Status RunBeside(const Batch& batch, const Schedule& list,
-                         const Lifetimes& lifetimes, PhaseObserver* phases,
-                         Beside* beside);
+  absl::Status RunOther(const Batch& batch, OtherList* other);
   void CopyBatch(const Batch& batch);
   void SetInputs(const Schedule& list, Executor& executor) const;
   void BeginRepetition(Executor& executor, int micro_batch) override {
@@ -124,7 +125,7 @@ class TrainStep : private TaskRunner {
   at::Tensor arena_;
   Executor train_;
   RecordedWork step_work_;
-  Beside gradients_, evaluation_;
+  OtherList gradients_, evaluation_;
 };
 
 }  // namespace tessera
