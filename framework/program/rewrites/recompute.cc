@@ -12,16 +12,14 @@
 namespace tessera {
 namespace {
 
-// The backward runs of a segment, indices into Schedule::runs.
-std::vector<int> BackwardRuns(const Schedule& schedule,
-                              const RecomputedSegment& segment,
-                              int micro_batch) {
-  std::vector<int> runs;
+// By op: its backward run of a micro-batch, an index into Schedule::runs; -1
+// without one.
+std::vector<int> BackwardRuns(const Schedule& schedule, int micro_batch) {
+  std::vector<int> runs(schedule.program->ops().size(), -1);
   for (size_t run = 0; run < schedule.runs.size(); ++run) {
     const StepRun& r = schedule.runs[run];
-    if (r.is_backward() && r.micro_batch == micro_batch &&
-        r.op >= segment.first_op && r.op < segment.end_op) {
-      runs.push_back(static_cast<int>(run));
+    if (r.is_backward() && r.micro_batch == micro_batch) {
+      runs[r.op] = static_cast<int>(run);
     }
   }
   return runs;
@@ -61,9 +59,12 @@ std::vector<int> OpsThatLeadTo(absl::flat_hash_set<int> read,
 // Lets the backward runs of a segment read copies of what they read, and adds
 // the runs that make these to `copies`.
 void RecomputeSegment(const RecomputedSegment& segment, int micro_batch,
-                      Schedule* schedule, InsertedRuns* copies) {
-  const std::vector<int> backward =
-      BackwardRuns(*schedule, segment, micro_batch);
+                      const std::vector<int>& backward_runs, Schedule* schedule,
+                      InsertedRuns* copies) {
+  std::vector<int> backward;
+  for (int op = segment.end_op - 1; op >= segment.first_op; --op) {
+    if (backward_runs[op] >= 0) backward.push_back(backward_runs[op]);
+  }
   absl::flat_hash_set<int> read;
   for (const int run : backward) {
     for (const int* value : ForwardReads(&schedule->runs[run])) {
@@ -103,10 +104,12 @@ void RecomputeSegment(const RecomputedSegment& segment, int micro_batch,
 
 void Recompute(absl::Span<const RecomputedSegment> segments,
                Schedule* schedule) {
+  if (segments.empty()) return;
   InsertedRuns copies;  // by the run that they come before
   for (int m = 0; m < schedule->listed_micro_batches(); ++m) {
+    const std::vector<int> backward_runs = BackwardRuns(*schedule, m);
     for (const RecomputedSegment& segment : segments) {
-      RecomputeSegment(segment, m, schedule, &copies);
+      RecomputeSegment(segment, m, backward_runs, schedule, &copies);
     }
   }
   InsertRuns(/*before=*/copies, /*after=*/{},
