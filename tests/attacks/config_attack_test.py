@@ -11,6 +11,7 @@ config must survive --print_config.
 import collections
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import threading
@@ -19,7 +20,8 @@ import attack
 
 # Loading and planning take milliseconds, but a plan of hundreds of layers that
 # tries what fits takes seconds, and the machine may be busy.
-TASK_TIMEOUT_S = 60
+# With a sanitizer a program takes about twenty times as long.
+TASK_TIMEOUT_S = 1200 if "ASAN_OPTIONS" in os.environ else 60
 # Starting the programs takes most of a second, so it is done in one of this
 # many rounds.
 PROGRAM_EVERY = 100
