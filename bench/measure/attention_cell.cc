@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <functional>
-#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -84,15 +83,11 @@ absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
   const int64_t limit = cell.search_limit() / step * step;
   MeasureOptions options;
   options.forward = options.backward = false;
-  std::optional<int64_t> failed;  // the shortest
   const auto runs = [&](int64_t length) -> absl::StatusOr<bool> {
     const absl::Status status =
         MeasureAttention(backend, CaseOf(cell, length), device, options)
             .status();
-    if (absl::IsResourceExhausted(status)) {
-      failed = std::min(length, failed.value_or(length));
-      return false;
-    }
+    if (absl::IsResourceExhausted(status)) return false;
     RETURN_IF_ERROR(status);
     return true;
   };
@@ -106,7 +101,8 @@ absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
   ASSIGN_OR_RETURN(const int64_t found,
                    LargestLength(step, limit, planned, runs));
   Json figures = {{"largest_length", found}, {"predicted_length", planned}};
-  if (failed.has_value()) figures["out_of_memory_at"] = *failed;
+  // The search ends between two neighbours, of which it has run both.
+  if (found < limit) figures["out_of_memory_at"] = found + step;
   if (found > 0 && found < limit) {
     figures["error_pct"] = 100.0 * (planned - found) / found;
   }

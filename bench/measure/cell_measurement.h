@@ -32,10 +32,6 @@ struct OpenedCell {
   CellConfig config;
   std::string snapshot_folder;  // a snapshot's own
 };
-// UNSPECIFIED is FP32.
-inline at::ScalarType ScalarTypeOf(AccumulationStudy::Dtype dtype) {
-  return DtypeNamed(AccumulationStudy::Dtype_Name(dtype)).value_or(at::kFloat);
-}
 using FigureNames = absl::StatusOr<std::vector<absl::string_view>>;
 using CellFigures = absl::StatusOr<nlohmann::ordered_json>;
 
@@ -49,6 +45,11 @@ FigureNames NormStatisticsFigures(const Study& study);
 CellFigures MeasureNormStatistics(const OpenedCell& cell);
 FigureNames MemoryFormatsFigures(const Study& study);
 CellFigures MeasureMemoryFormats(const OpenedCell& cell);
+
+// The dtype of a study of rounding; UNSPECIFIED is FP32.
+inline at::ScalarType ScalarTypeOf(AccumulationStudy::Dtype dtype) {
+  return DtypeNamed(AccumulationStudy::Dtype_Name(dtype)).value_or(at::kFloat);
+}
 
 }  // namespace tessera
 

@@ -130,22 +130,10 @@ std::vector<StudyCell> CellsOf(const StudyConfig& config) {
 
 void ValidateRecords(const StudyConfig& config, Violations violations) {
   const TrainingStudy& training = config.training();
-  const auto records = [&](TrainingStudy::Record record) {
-    return absl::c_linear_search(training.record(), record);
-  };
   // Counting makes steps, and the end of a trace takes CUPTI out of the
   // process.
-  for (const auto record : {TrainingStudy::FIRST_STEPS, TrainingStudy::START_UP,
-                            TrainingStudy::KERNELS}) {
-    const std::string& name = TrainingStudy::Record_Name(record);
-    const bool traces = record == TrainingStudy::KERNELS;
-    violations.Check(!records(TrainingStudy::COUNTERS) || !records(record) ||
-                         (traces && config.fresh_processes()),
-                     traces ? "fresh_processes" : "training.record",
-                     traces ? "must be true to record COUNTERS with KERNELS"
-                            : absl::StrCat("COUNTERS cannot be recorded with ",
-                                           name, "; remove one"));
-  }
+  const bool counts =
+      absl::c_linear_search(training.record(), TrainingStudy::COUNTERS);
   violations.Check(training.call() != TrainingStudy::NO_CALL, "training.call",
                    "must be STEP, FORWARD or FORWARD_BACKWARD");
   for (const int record : training.record()) {
@@ -154,9 +142,16 @@ void ValidateRecords(const StudyConfig& config, Violations violations) {
         record == TrainingStudy::START_UP) {
       violations.Check(config.fresh_processes(), "fresh_processes",
                        absl::StrCat("must be true to record ", name));
+      violations.Check(!counts, "training.record",
+                       absl::StrCat("COUNTERS cannot be recorded with ", name,
+                                    "; remove one"));
     } else {
       violations.Check(training.call() == TrainingStudy::STEP, "training.call",
                        absl::StrCat("must be STEP to record ", name));
+    }
+    if (counts && record == TrainingStudy::KERNELS) {
+      violations.Check(config.fresh_processes(), "fresh_processes",
+                       "must be true to record COUNTERS with KERNELS");
     }
   }
 }

@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <atomic>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>

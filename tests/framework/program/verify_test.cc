@@ -164,6 +164,12 @@ class VerifyReduceTest : public ::testing::Test {
     });
     return static_cast<int>(found - schedule_.runs.begin());
   }
+  // The run that sums the loss over the ranks.
+  std::vector<StepRun>::iterator LossSum() {
+    return absl::c_find_if(schedule_.runs, [this](const StepRun& run) {
+      return schedule_.IsTask(run, Task::Kind::kReduceLoss);
+    });
+  }
   std::string Fault() { return FaultOf(schedule_, PlanLifetimes(schedule_)); }
 
   Built built_;
@@ -205,9 +211,7 @@ TEST_F(VerifyReduceTest, FindsAnUpdateThatDoesNotWait) {
 }
 
 TEST_F(VerifyReduceTest, FindsALossThatIsSummedTooEarly) {
-  const auto sum = absl::c_find_if(schedule_.runs, [this](const StepRun& run) {
-    return schedule_.IsTask(run, Task::Kind::kReduceLoss);
-  });
+  const auto sum = LossSum();
   sum->stream = StepStream::kCommunication;
   sum->waits.clear();
   EXPECT_THAT(Fault(), HasSubstr("(sum of losses) without waiting for"));
@@ -217,9 +221,7 @@ TEST_F(VerifyReduceTest, FindsALossThatIsSummedTooEarly) {
 
 // The loss is summed after the first sum of gradients, but beside the last.
 TEST_F(VerifyReduceTest, FindsACollectiveThatWaitsOnlyForAnEarlierOne) {
-  const auto loss = absl::c_find_if(schedule_.runs, [&](const StepRun& run) {
-    return schedule_.IsTask(run, Task::Kind::kReduceLoss);
-  });
+  const auto loss = LossSum();
   std::vector<int>& later = (loss + 1)->waits;
   later.insert(later.end(), loss->waits.begin(), loss->waits.end());
   loss->waits = {FirstSum()};

@@ -94,8 +94,7 @@ class NextTokenTest : public ::testing::Test {
     }
   }
 
-  // Expects each of `texts` to have the same logits in a batch as when it is
-  // computed alone.
+  // Expects each of `texts` to have the same logits in a batch as alone.
   void ExpectThoseOfEach(NextTokenModel& model,
                          const NextTokenModel::Texts& texts, double tolerance) {
     const auto logits = model.LogitsAfter(texts);
