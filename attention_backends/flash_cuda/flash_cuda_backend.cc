@@ -24,7 +24,6 @@ namespace {
 
 using flash::BackwardParams;
 using flash::ForwardParams;
-using flash::HeadView;
 
 static_assert(flash::LargestOf(flash::portable::HeadDims()) == kMaxHeadDim &&
               flash::LargestOf(flash::fp32::HeadDims()) == kMaxHeadDim);

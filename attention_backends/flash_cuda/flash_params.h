@@ -5,6 +5,7 @@
 
 #include "attention_backends/key_range.h"
 #include "framework/cuda/float_type.h"
+#include "framework/cuda/head_view.h"
 #include "framework/cuda/host_device.h"
 
 // Arguments of the attention kernels. Plain structs: no LibTorch headers in .cu
@@ -12,14 +13,6 @@
 
 namespace tessera {
 namespace flash {
-
-// A [B, heads, rows, D] view with D contiguous. Strides count elements and are
-// arbitrary, as in slices of a fused projection; data and strides are multiples
-// of 16 bytes.
-struct HeadView {
-  void* data = nullptr;
-  int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
-};
 
 // Shapes as in attention_backend.h: Q [B, H, S, D], K and V [B, G, T, D].
 struct ForwardParams {

@@ -101,7 +101,7 @@ PLACE = re.compile(r"(?:^|access )at (.+?)(?:\+0x|\(|$)")
 KNOWN = {
     ("racecheck", "hopper"): (
         # Writes row statistics only.
-        re.compile(r"hopper::BulkLoad\("),
+        re.compile(r"\bBulkLoad\("),
         # In some kernels the tool names neither of the two functions that read
         # them, which are inlined.
         re.compile(r"hopper::(BackwardConsumer<.*>::"

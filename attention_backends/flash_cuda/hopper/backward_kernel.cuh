@@ -8,11 +8,11 @@
 #include "attention_backends/flash_cuda/hopper/backward_producer.cuh"
 #include "attention_backends/flash_cuda/hopper/backward_tile.cuh"
 #include "attention_backends/flash_cuda/hopper/fragments.cuh"
-#include "attention_backends/flash_cuda/hopper/panels.cuh"
-#include "attention_backends/flash_cuda/hopper/ptx.cuh"
-#include "attention_backends/flash_cuda/hopper/ring.cuh"
-#include "attention_backends/flash_cuda/hopper/wgmma.cuh"
 #include "attention_backends/flash_cuda/instructions.cuh"
+#include "framework/cuda/hopper/panels.cuh"
+#include "framework/cuda/hopper/ptx.cuh"
+#include "framework/cuda/hopper/ring.cuh"
+#include "framework/cuda/hopper/wgmma.cuh"
 
 // dQ, dK and dV on Hopper (Dao, "FlashAttention-2", 2023, algorithm 2).
 //

@@ -8,9 +8,9 @@
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/hopper/backward_kernel.cuh"
 #include "attention_backends/flash_cuda/hopper/backward_pre_post.cuh"
-#include "attention_backends/flash_cuda/hopper/tensor_map.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
 #include "attention_backends/flash_cuda/launch_kernel.cuh"
+#include "framework/cuda/hopper/tensor_map.h"
 
 namespace tessera {
 namespace flash {

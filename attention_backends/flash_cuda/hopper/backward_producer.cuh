@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/hopper/backward_tile.cuh"
-#include "attention_backends/flash_cuda/hopper/panels.cuh"
-#include "attention_backends/flash_cuda/hopper/ptx.cuh"
-#include "attention_backends/flash_cuda/hopper/ring.cuh"
+#include "framework/cuda/hopper/panels.cuh"
+#include "framework/cuda/hopper/ptx.cuh"
+#include "framework/cuda/hopper/ring.cuh"
 
 namespace tessera {
 namespace flash {

@@ -6,10 +6,10 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/hopper/backward_layout.h"
-#include "attention_backends/flash_cuda/hopper/panels.cuh"
-#include "attention_backends/flash_cuda/hopper/ptx.cuh"
 #include "attention_backends/flash_cuda/hopper/tile_scheduler.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
+#include "framework/cuda/hopper/panels.cuh"
+#include "framework/cuda/hopper/ptx.cuh"
 
 // What the main backward kernel is told, and which tile a CUDA block holds.
 

@@ -9,11 +9,11 @@
 #include "attention_backends/flash_cuda/hopper/forward_tile.cuh"
 #include "attention_backends/flash_cuda/hopper/fragments.cuh"
 #include "attention_backends/flash_cuda/hopper/online_softmax.cuh"
-#include "attention_backends/flash_cuda/hopper/panels.cuh"
-#include "attention_backends/flash_cuda/hopper/ptx.cuh"
-#include "attention_backends/flash_cuda/hopper/ring.cuh"
-#include "attention_backends/flash_cuda/hopper/wgmma.cuh"
 #include "attention_backends/flash_cuda/instructions.cuh"
+#include "framework/cuda/hopper/panels.cuh"
+#include "framework/cuda/hopper/ptx.cuh"
+#include "framework/cuda/hopper/ring.cuh"
+#include "framework/cuda/hopper/wgmma.cuh"
 
 // O = softmax(scale Q K^T + M) V and its log-sum-exp on Hopper.
 //

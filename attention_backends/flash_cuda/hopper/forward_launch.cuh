@@ -7,8 +7,8 @@
 #include "attention_backends/flash_cuda/constants.h"
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/hopper/forward_kernel.cuh"
-#include "attention_backends/flash_cuda/hopper/tensor_map.h"
 #include "attention_backends/flash_cuda/launch_kernel.cuh"
+#include "framework/cuda/hopper/tensor_map.h"
 
 namespace tessera {
 namespace flash {

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "attention_backends/flash_cuda/hopper/panels.cuh"
-#include "attention_backends/flash_cuda/hopper/ptx.cuh"
 #include "attention_backends/flash_cuda/hopper/tile_scheduler.h"
+#include "framework/cuda/hopper/panels.cuh"
+#include "framework/cuda/hopper/ptx.cuh"
 
 // What the forward kernel is told, and which tile a CUDA block computes.
 

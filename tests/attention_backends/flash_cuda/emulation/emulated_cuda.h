@@ -10,6 +10,7 @@
 #define ATTENTION_BACKENDS_FLASH_CUDA_ASYNC_COPY_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_INSTRUCTIONS_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_INSTRUCTIONS_CUH_
+#define FRAMEWORK_CUDA_INSTRUCTIONS_CUH_
 // The guards of CUDA's headers.
 #define __CUDA_RUNTIME_API_H__
 #define __CUDA_RUNTIME_H__
@@ -143,12 +144,6 @@ inline float __shfl_xor_sync(unsigned mask, float x, int lanes) {
 }
 
 namespace tessera {
-namespace flash {
-
-template <FloatType kType>
-using Element = std::conditional_t<
-    kType == FloatType::kFloat, float,
-    std::conditional_t<kType == FloatType::kHalf, __half, __nv_bfloat16>>;
 
 inline unsigned char* SharedMemory() { return tessera_emulated_shared; }
 inline uint32_t SharedAddress(const void* shared) {
@@ -182,6 +177,13 @@ float2 Unpack(uint32_t packed) {
   return {emulated::Bits<T>(static_cast<uint16_t>(packed)),
           emulated::Bits<T>(static_cast<uint16_t>(packed >> 16))};
 }
+
+namespace flash {
+
+template <FloatType kType>
+using Element = std::conditional_t<
+    kType == FloatType::kFloat, float,
+    std::conditional_t<kType == FloatType::kHalf, __half, __nv_bfloat16>>;
 
 inline void CopyOrZero16(uint32_t to, const void* from, bool copy) {
   emulated::CopyLater(to, copy ? from : nullptr, 16);

@@ -3,14 +3,14 @@
 
 // The parts of CUDA that only the Hopper kernels use: mbarriers, the copy
 // engine, and asynchronous products of the tensor cores. Include it before the
-// kernels: it replaces their ptx.cuh and wgmma.cuh.
+// kernels: it replaces ptx.cuh and wgmma.cuh.
 //
 // Asynchronous operations happen early or late, at random: copies while other
 // threads run, products when they are issued or when they are waited for. The
 // target of a copy is NaN until the copy has arrived.
 
-#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PTX_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_WGMMA_CUH_
+#define FRAMEWORK_CUDA_HOPPER_PTX_CUH_
+#define FRAMEWORK_CUDA_HOPPER_WGMMA_CUH_
 #define __cuda_cuda_h__  // cuda.h's own guard
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention_backends/flash_cuda/flash_params.h"
+#include "framework/cuda/head_view.h"
 #include "tests/attention_backends/flash_cuda/emulation/device_emulator.h"
 #include "tests/attention_backends/flash_cuda/emulation/emulated_cuda.h"
 
@@ -36,17 +36,15 @@ inline int atomicAdd(int* to, int x) {
 // A [batch, heads, rows, columns] tensor of 2-byte elements and the box that
 // one copy moves.
 struct CUtensorMap {
-  tessera::flash::HeadView view;
+  tessera::HeadView view;
   int rows = 0, columns = 0;
   int box_rows = 0, box_columns = 0;
 };
 
 // This header uses the declarations above.
-#include "attention_backends/flash_cuda/hopper/tensor_map.h"
+#include "framework/cuda/hopper/tensor_map.h"
 
 namespace tessera {
-namespace flash {
-namespace hopper {
 
 using std::max;
 using std::min;
@@ -196,6 +194,7 @@ inline void AddGlobal(float* address, float a, float b, float c, float d) {
   for (int i = 0; i < 4; ++i) address[i] += x[i];
 }
 
+// Row i of matrix m is at the address that lane 8 m + i gives.
 inline void StoreMatrices(uint32_t address, const uint32_t (&r)[4]) {
   const auto* const rows = emulated::Exchange({.word = {address}});
   const int lane = threadIdx.x % 32;
@@ -203,6 +202,18 @@ inline void StoreMatrices(uint32_t address, const uint32_t (&r)[4]) {
     char* const row = static_cast<char*>(
         emulated::Shared(rows[8 * m + lane / 4].word[0], 16));
     std::memcpy(row + lane % 4 * 4, &r[m], 4);
+  }
+}
+inline void StoreMatricesTransposed(uint32_t address, const uint32_t (&r)[4]) {
+  const auto* const rows = emulated::Exchange({.word = {address}});
+  const int lane = threadIdx.x % 32;
+  for (int m = 0; m < 4; ++m) {
+    for (int half = 0; half < 2; ++half) {
+      char* const row = static_cast<char*>(
+          emulated::Shared(rows[8 * m + lane % 4 * 2 + half].word[0], 16));
+      const auto value = static_cast<uint16_t>(r[m] >> 16 * half);
+      std::memcpy(row + lane / 4 * 2, &value, 2);
+    }
   }
 }
 
@@ -343,8 +354,6 @@ inline cudaError_t MakeTensorMap(const TensorMapSpec& spec, CUtensorMap* map) {
   return cudaSuccess;
 }
 
-}  // namespace hopper
-}  // namespace flash
 }  // namespace tessera
 
 #endif  // TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_HOPPER_H_

@@ -66,7 +66,7 @@ std::string Name(const ::testing::TestParamInfo<Case>& info) {
 
 void PrintTo(const Case& c, std::ostream* out) { *out << Name({c, 0}); }
 
-flash::HeadView ViewOf(const at::Tensor& x) {
+HeadView ViewOf(const at::Tensor& x) {
   return {x.mutable_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
 }
 

@@ -1,17 +1,15 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_TENSOR_MAP_H_
-#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_TENSOR_MAP_H_
+#ifndef FRAMEWORK_CUDA_HOPPER_TENSOR_MAP_H_
+#define FRAMEWORK_CUDA_HOPPER_TENSOR_MAP_H_
 
 #include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
-#include "attention_backends/flash_cuda/flash_params.h"
 #include "framework/cuda/float_type.h"
+#include "framework/cuda/head_view.h"
 
 namespace tessera {
-namespace flash {
-namespace hopper {
 
 // A [B, heads, rows, columns] tensor for the copy engine.
 struct TensorMapSpec {
@@ -27,8 +25,6 @@ struct TensorMapSpec {
 // refuses it, for example for strides that are not multiples of 16 bytes.
 cudaError_t MakeTensorMap(const TensorMapSpec& spec, CUtensorMap* map);
 
-}  // namespace hopper
-}  // namespace flash
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_TENSOR_MAP_H_
+#endif  // FRAMEWORK_CUDA_HOPPER_TENSOR_MAP_H_

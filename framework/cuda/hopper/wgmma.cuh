@@ -1,5 +1,5 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_WGMMA_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_WGMMA_CUH_
+#ifndef FRAMEWORK_CUDA_HOPPER_WGMMA_CUH_
+#define FRAMEWORK_CUDA_HOPPER_WGMMA_CUH_
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -15,8 +15,6 @@
 // for row r and in d[4 i + 2], d[4 i + 3] for row r + 8.
 
 namespace tessera {
-namespace flash {
-namespace hopper {
 
 // Call before the first product after registers or shared memory were written.
 __device__ __forceinline__ void WgmmaFence() {
@@ -72,6 +70,9 @@ struct Wgmma;
 #define TESSERA_R80(d) TESSERA_R72(d), TESSERA_R8(d, 72)
 #define TESSERA_R88(d) TESSERA_R80(d), TESSERA_R8(d, 80)
 #define TESSERA_R96(d) TESSERA_R88(d), TESSERA_R8(d, 88)
+#define TESSERA_R128(d)                                                      \
+  TESSERA_R96(d), TESSERA_R8(d, 96), TESSERA_R8(d, 104), TESSERA_R8(d, 112), \
+      TESSERA_R8(d, 120)
 
 #define TESSERA_P32                                              \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, " \
@@ -85,6 +86,11 @@ struct Wgmma;
 #define TESSERA_P80 TESSERA_P72 ", %72, %73, %74, %75, %76, %77, %78, %79"
 #define TESSERA_P88 TESSERA_P80 ", %80, %81, %82, %83, %84, %85, %86, %87"
 #define TESSERA_P96 TESSERA_P88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define TESSERA_P128                                                   \
+  TESSERA_P96                                                          \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, "   \
+  "%107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, " \
+  "%118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 // Operands: the sums, A, B, whether to add to the sums, and how A and B are
 // transposed. Their numbers follow those of the sums.
@@ -140,13 +146,12 @@ TESSERA_WGMMA(144, 72, "%72", "%73", "%74", "%75", "%76", "%77", "%78")
 TESSERA_WGMMA(160, 80, "%80", "%81", "%82", "%83", "%84", "%85", "%86")
 TESSERA_WGMMA(176, 88, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
 TESSERA_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
+TESSERA_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 
 #undef TESSERA_WGMMA
 #undef TESSERA_WGMMA_SS
 #undef TESSERA_WGMMA_RS
 
-}  // namespace hopper
-}  // namespace flash
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_WGMMA_CUH_
+#endif  // FRAMEWORK_CUDA_HOPPER_WGMMA_CUH_

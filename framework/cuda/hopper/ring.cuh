@@ -1,11 +1,9 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_RING_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_RING_CUH_
+#ifndef FRAMEWORK_CUDA_HOPPER_RING_CUH_
+#define FRAMEWORK_CUDA_HOPPER_RING_CUH_
 
 #include <cstdint>
 
 namespace tessera {
-namespace flash {
-namespace hopper {
 
 // A position in a ring of stages; the parity changes with every round.
 template <int kStages>
@@ -20,8 +18,6 @@ struct RingIndex {
   }
 };
 
-}  // namespace hopper
-}  // namespace flash
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_RING_CUH_
+#endif  // FRAMEWORK_CUDA_HOPPER_RING_CUH_

@@ -1,16 +1,14 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PANELS_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PANELS_CUH_
+#ifndef FRAMEWORK_CUDA_HOPPER_PANELS_CUH_
+#define FRAMEWORK_CUDA_HOPPER_PANELS_CUH_
 
 #include <cuda.h>
 
 #include <cstdint>
 
-#include "attention_backends/flash_cuda/hopper/ptx.cuh"
-#include "attention_backends/flash_cuda/instructions.cuh"
+#include "framework/cuda/hopper/ptx.cuh"
+#include "framework/cuda/instructions.cuh"
 
 namespace tessera {
-namespace flash {
-namespace hopper {
 
 // A [kRows, kColumns] tile of 2-byte elements in shared memory, as the copy
 // engine writes it and the tensor cores read it: successive panels of kWidth
@@ -93,6 +91,17 @@ __device__ __forceinline__ void StoreFragment(uint32_t tile, int first_row,
   StoreMatrices(FragmentAddress<Tile>(tile, first_row, column), packed);
 }
 
+// Stores the same fragment transposed: 16 rows of the tile, from `first_row`
+// on, and its warp's part of 64 columns, from `column` on.
+template <typename Tile>
+__device__ __forceinline__ void StoreTransposedFragment(
+    uint32_t tile, int first_row, int column, const uint32_t (&packed)[4]) {
+  const int lane = threadIdx.x % 32;
+  const int row = first_row + lane / 16 * 8 + lane % 8;
+  column += threadIdx.x % 128 / 32 * 16 + lane / 8 % 2 * 8;
+  StoreMatricesTransposed(tile + Tile::Offset(row, column), packed);
+}
+
 // Stores rows of a tile, from `first_row` on, to `to` by the copy engine; the
 // map's box sets how many. Called by one thread.
 template <typename Tile>
@@ -108,8 +117,6 @@ __device__ __forceinline__ void TmaStoreRows(const CUtensorMap& map,
   TmaCommit();
 }
 
-}  // namespace hopper
-}  // namespace flash
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PANELS_CUH_
+#endif  // FRAMEWORK_CUDA_HOPPER_PANELS_CUH_

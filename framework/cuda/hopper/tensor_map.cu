@@ -1,10 +1,8 @@
 #include <algorithm>
 
-#include "attention_backends/flash_cuda/hopper/tensor_map.h"
+#include "framework/cuda/hopper/tensor_map.h"
 
 namespace tessera {
-namespace flash {
-namespace hopper {
 namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
@@ -73,6 +71,4 @@ cudaError_t MakeTensorMap(const TensorMapSpec& spec, CUtensorMap* map) {
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-}  // namespace hopper
-}  // namespace flash
 }  // namespace tessera

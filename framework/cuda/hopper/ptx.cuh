@@ -1,18 +1,16 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PTX_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PTX_CUH_
+#ifndef FRAMEWORK_CUDA_HOPPER_PTX_CUH_
+#define FRAMEWORK_CUDA_HOPPER_PTX_CUH_
 
 #include <cuda.h>
 
 #include <cstdint>
 
-#include "attention_backends/flash_cuda/instructions.cuh"
+#include "framework/cuda/instructions.cuh"
 
-// The instructions of sm_90a that the attention kernels use, one wrapper each
+// The instructions of sm_90a that our kernels use, one wrapper each
 // (PTX ISA, sections "mbarrier", "cp.async.bulk.tensor", "setmaxnreg").
 
 namespace tessera {
-namespace flash {
-namespace hopper {
 
 // A barrier in shared memory that counts arrivals and bytes in flight.
 class Mbarrier {
@@ -152,7 +150,7 @@ __device__ __forceinline__ void AddGlobal(float* address, float a, float b,
                : "memory");
 }
 
-// The opposite of LoadMatrices().
+// The opposite of LoadMatrices(); ...Transposed stores each matrix transposed.
 __device__ __forceinline__ void StoreMatrices(uint32_t address,
                                               const uint32_t (&r)[4]) {
   asm volatile(
@@ -162,8 +160,15 @@ __device__ __forceinline__ void StoreMatrices(uint32_t address,
       : "memory");
 }
 
-}  // namespace hopper
-}  // namespace flash
+__device__ __forceinline__ void StoreMatricesTransposed(
+    uint32_t address, const uint32_t (&r)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, "
+      "%4};" ::"r"(address),
+      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+      : "memory");
+}
+
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PTX_CUH_
+#endif  // FRAMEWORK_CUDA_HOPPER_PTX_CUH_
