@@ -13,6 +13,7 @@
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/cuda/float_type_of.h"
+#include "framework/optim/newton_schulz.h"
 #include "framework/optim/optimizer_kernels.h"
 #include "framework/params/split_float.h"
 
@@ -187,21 +188,6 @@ void TakePart(const Sharding& sharding, MuonSlice* slice) {
 
 }  // namespace
 
-at::Tensor NewtonSchulz(int steps, const MuonWorkspace& workspace) {
-  at::Tensor x = workspace.x, next = workspace.next;
-  at::Tensor gram = workspace.gram, polynomial = workspace.polynomial;
-  const bool tall = x.size(1) > x.size(2);
-  for (int step = 0; step < steps; ++step) {
-    const at::Tensor transposed = x.transpose(1, 2);
-    at::bmm_out(gram, tall ? transposed : x, tall ? x : transposed);
-    at::baddbmm_out(polynomial, gram, gram, gram, kMuonB, kMuonC);
-    at::baddbmm_out(next, x, tall ? x : polynomial, tall ? polynomial : x,
-                    kMuonA, 1);
-    std::swap(x, next);
-  }
-  return x;
-}
-
 absl::StatusOr<std::unique_ptr<Muon>> Muon::Create(
     const MuonOptions& options, ParameterStore& store,
     const PrecisionPolicy& policy, const AdamW& adamw) {
@@ -244,19 +230,16 @@ absl::Status Muon::Update(int64_t begin, int64_t end) {
 absl::Status Muon::Update(const MuonBatch& batch, const at::Tensor& matrices) {
   const MuonWorkspace work(batch, dtype_, workspace_);
   const bool cuda = work.x.is_cuda();
-  const MuonBuffers directions = Buffers(batch, matrices, work, work.x);
+  const at::Tensor u = work.u();
+  const MuonBuffers directions = Buffers(batch, matrices, work, u);
   if (!cuda && *directions.skips) return absl::OkStatus();
   if constexpr (kCudaBuild) {
     if (cuda) {
-      RETURN_IF_ERROR(cuda::UpdateMuonMomentum(directions, options_, work.x));
+      RETURN_IF_ERROR(cuda::UpdateMuonMomentum(directions, options_, u));
     }
   }
   if (!cuda) UpdateMomentum(directions, options_);
-  at::Tensor norms = work.norms, x = work.x;
-  at::linalg_vector_norm_out(norms, x, 2, at::IntArrayRef({1, 2}),
-                             /*keepdim=*/true, at::kFloat);
-  x.div_(norms.clamp_min_(kMuonMinNorm));
-  x = NewtonSchulz(options_.ns_steps, work);
+  ASSIGN_OR_RETURN(const at::Tensor x, NewtonSchulz(options_.ns_steps, work));
   const MuonBuffers updates = Buffers(batch, matrices, work, x);
   if (batch.row_moments()) RETURN_IF_ERROR(ScaleRows(updates, work));
   if constexpr (kCudaBuild) {

@@ -18,10 +18,8 @@ namespace tessera {
 
 // Muon (muon_math.h) over the matrices of a ParameterStore that are marked for
 // it. It has AdamW's step count, learning rate, groups and gradient scale.
-// Matrices of one shape are one batch, whose products at::baddbmm computes in
-// MuonDtype(): per iteration and matrix 4 s^2 l + 2 s^3 floating-point
-// operations, where s is the smaller of its sizes and l the larger. Momentum
-// has the policy's optimizer-state dtype and lies in AdamW's first moments.
+// Matrices of one shape are one batch (newton_schulz.h). Momentum has the
+// policy's optimizer-state dtype and lies in AdamW's first moments.
 // NorMuon's second moments lie after AdamW's.
 //
 // The host never waits, shapes are fixed, and all updates share a buffer for
@@ -66,10 +64,6 @@ class Muon {
   std::vector<std::vector<at::Tensor>> matrices_;
   at::Tensor workspace_;  // bytes
 };
-
-// Replaces X in `workspace` by its iterate after `steps` Newton-Schulz steps,
-// of which it returns the tensor: `x` or `next`.
-at::Tensor NewtonSchulz(int steps, const MuonWorkspace& workspace);
 
 }  // namespace tessera
 

@@ -25,7 +25,7 @@ void AddTo(std::vector<MuonBatch>* batches, const ParameterSlice& matrix,
 
 // The parts of a batch's buffer, in bytes; each begins at a multiple of 256.
 struct Parts {
-  int64_t matrices = 0, grams = 0, norms = 0, rows = 0;
+  int64_t matrices = 0, gram = 0, grams = 2, norms = 0, rows = 0;
 
   Parts(const MuonBatch& batch, at::ScalarType dtype) {
     const auto aligned = [&](int64_t numel, at::ScalarType type) {
@@ -33,12 +33,13 @@ struct Parts {
       return (numel * size + 255) / 256 * 256;
     };
     matrices = aligned(batch.count() * batch.numel(), dtype);
-    grams = aligned(batch.count() * batch.gram() * batch.gram(), dtype);
+    gram = aligned(batch.count() * batch.gram() * batch.gram(), dtype);
+    if (batch.iterates_gram(dtype)) grams = 4;
     norms = aligned(batch.count(), at::kFloat);
     if (!batch.row_moments()) return;
     rows = aligned(batch.count() * batch.rows, at::kFloat);
   }
-  int64_t total() const { return 2 * (matrices + grams + rows) + norms; }
+  int64_t total() const { return 2 * (matrices + rows) + grams * gram + norms; }
 };
 
 }  // namespace
@@ -66,7 +67,18 @@ std::vector<MuonSlice> MuonSlices(absl::Span<const ParameterSlice> parameters,
 }
 
 at::ScalarType MuonDtype(const PrecisionPolicy& precision) {
-  return precision[OpClass::kMatmul] == at::kFloat ? at::kFloat : at::kBFloat16;
+  return precision[OpClass::kMatmul] == at::kFloat ? at::kFloat : at::kHalf;
+}
+
+std::vector<int> NewtonSchulzRuns(int steps, bool iterates_gram) {
+  std::vector<int> runs;
+  while (steps > 0) {
+    // The first steps raise small singular values most, and errors with them.
+    const int most = !iterates_gram ? 1 : runs.empty() ? 2 : 3;
+    runs.push_back(std::min(steps, most));
+    steps -= runs.back();
+  }
+  return runs;
 }
 
 MuonWorkspace::MuonWorkspace(const MuonBatch& batch, at::ScalarType dtype,
@@ -87,8 +99,8 @@ MuonWorkspace::MuonWorkspace(const MuonBatch& batch, at::ScalarType dtype,
   for (at::Tensor* matrices : {&x, &next}) {
     *matrices = take(parts.matrices, {count, batch.rows, batch.cols}, dtype);
   }
-  for (at::Tensor* grams : {&gram, &polynomial}) {
-    *grams = take(parts.grams, {count, gram_size, gram_size}, dtype);
+  for (int64_t i = 0; i < parts.grams; ++i) {
+    grams[i] = take(parts.gram, {count, gram_size, gram_size}, dtype);
   }
   norms = take(parts.norms, {count, 1, 1}, at::kFloat);
   if (!batch.row_moments()) return;

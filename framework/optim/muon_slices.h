@@ -1,6 +1,7 @@
 #ifndef FRAMEWORK_OPTIM_MUON_SLICES_H_
 #define FRAMEWORK_OPTIM_MUON_SLICES_H_
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,13 @@ struct MuonBatch {
   int64_t numel() const { return rows * cols; }  // of each
   // The size of X X^T or X^T X, whichever is smaller.
   int64_t gram() const { return rows < cols ? rows : cols; }
+  // Whether Newton-Schulz steps of products in `dtype` iterate the matrix of
+  // that size: where the other is at least twice as large, and in FP16, whose
+  // products then err less than those of X in BF16. In FP32 they would err up
+  // to ten times as much as products of X.
+  bool iterates_gram(at::ScalarType dtype) const {
+    return dtype == at::kHalf && numel() >= 2 * gram() * gram();
+  }
   // Whether NorMuon updates them.
   bool row_moments() const { return matrices.front()->row_moments.has_value(); }
 };
@@ -46,22 +54,32 @@ std::vector<MuonSlice> MuonSlices(absl::Span<const ParameterSlice> parameters,
                                   absl::Span<const ParameterSection> sections,
                                   int shards);
 
-// The dtype of X and its products: BF16, as in the paper, unless the policy's
-// products are in FP32.
+// The dtype of X and its products: FP16, whose products err an eighth as much
+// as those of BF16, in the paper, unless the policy's products are in FP32.
 at::ScalarType MuonDtype(const PrecisionPolicy& precision);
 
+// After how many Newton-Schulz steps at a time X is multiplied.
+std::vector<int> NewtonSchulzRuns(int steps, bool iterates_gram);
+
 // The tensors that the update of a batch needs, in one buffer: X and its
-// successor, A and b A + c A^2, and norms. row_scales and row_squares are
-// undefined without NorMuon.
+// successor, the small matrices of newton_schulz.h, and norms. row_scales and
+// row_squares are undefined without NorMuon.
 struct MuonWorkspace {
-  at::Tensor x, next;           // [count, rows, cols]
-  at::Tensor gram, polynomial;  // [count, gram, gram]
-  at::Tensor norms;             // FP32 [count, 1, 1]
+  at::Tensor x, next;               // [count, rows, cols]
+  std::array<at::Tensor, 4> grams;  // [count, gram, gram]; two may be undefined
+  at::Tensor norms;                 // FP32 [count, 1, 1]
   // FP32 [count, rows, 1].
   at::Tensor row_scales, row_squares;
 
   MuonWorkspace(const MuonBatch& batch, at::ScalarType dtype,
                 const at::Tensor& buffer);
+
+  bool four_grams() const { return grams[3].defined(); }
+  // U, in the memory of `next`: in BF16 instead of FP16, which has not the
+  // range of gradients.
+  at::Tensor u() const {
+    return next.scalar_type() == at::kHalf ? next.view(at::kBFloat16) : next;
+  }
 };
 // The size of the buffer for all batches, which share it.
 int64_t MuonWorkspaceBytes(absl::Span<const MuonSlice> slices,

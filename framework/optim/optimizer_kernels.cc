@@ -7,6 +7,7 @@
 #include "framework/optim/adamw_kernel.h"
 #include "framework/optim/muon_kernel.h"
 #include "framework/optim/sum_of_squares_kernel.h"
+#include "framework/optim/symmetric_product_kernel.h"
 
 namespace tessera {
 namespace cuda {
@@ -62,6 +63,25 @@ absl::Status UpdateMuonWeights(const MuonBuffers& buffers,
                                const MuonOptions& options,
                                const at::Tensor& on) {
   return Launch(on, "Muon's kernel", LaunchMuonWeights, buffers, options);
+}
+
+absl::Status MultiplySymmetric(const at::Tensor& d, const at::Tensor& a,
+                               const at::Tensor& b, const SymmetricSum& sum,
+                               const at::Tensor& c) {
+  const SymmetricProductParams params = {
+      .count = a.size(0),
+      .n = a.size(1),
+      .k = a.size(2),
+      .transposed = a.stride(2) != 1,
+      .a = a.const_data_ptr(),
+      .b = b.const_data_ptr(),
+      .c = c.defined() ? c.const_data_ptr() : nullptr,
+      .d = d.data_ptr(),
+      .alpha = static_cast<float>(sum.alpha),
+      .beta = static_cast<float>(sum.beta),
+      .diagonal = static_cast<float>(sum.diagonal)};
+  return Launch(d, "the symmetric product's kernel", LaunchSymmetricProduct,
+                params);
 }
 
 }  // namespace cuda

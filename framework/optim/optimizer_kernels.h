@@ -6,6 +6,7 @@
 #include "framework/optim/adamw_update.h"
 #include "framework/optim/ema_math.h"
 #include "framework/optim/muon_math.h"
+#include "framework/optim/symmetric_product.h"
 
 namespace tessera {
 namespace cuda {
@@ -42,6 +43,11 @@ absl::Status UpdateMuonRows(const MuonBuffers& buffers,
 absl::Status UpdateMuonWeights(const MuonBuffers& buffers,
                                const MuonOptions& options,
                                const at::Tensor& on);
+
+// symmetric_product_kernel.h, of tensors as in symmetric_product.h.
+absl::Status MultiplySymmetric(const at::Tensor& d, const at::Tensor& a,
+                               const at::Tensor& b, const SymmetricSum& sum,
+                               const at::Tensor& c);
 
 }  // namespace cuda
 }  // namespace tessera

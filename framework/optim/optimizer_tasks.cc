@@ -49,20 +49,24 @@ Task AdamWTask(const ParameterLayout& layout, const PrecisionPolicy& precision,
           .range = {0, gradients}};
 }
 
-// The products of the iteration and the passes over X around them.
-Cost NewtonSchulzCost(const MuonBatch& batch, int steps, int64_t size) {
-  const auto count = static_cast<double>(batch.count());
+// The products of newton_schulz.h and the passes over X around them. Of a
+// symmetric result one half is computed.
+Cost NewtonSchulzCost(const MuonBatch& batch, int steps, at::ScalarType dtype) {
+  const auto size = static_cast<int64_t>(c10::elementSize(dtype));
   const auto s = static_cast<double>(batch.gram());
-  const double products = static_cast<double>(batch.numel()) * s;
-  const double flops = count * steps * (4 * products + 2 * s * s * s);
-  // In a step: A reads X; the polynomial reads and writes squares; the next X
-  // reads X twice, as a factor and as a summand. Around them: U is written,
-  // read for its norm, and scaled; X is read.
+  const double with_x = 2 * static_cast<double>(batch.numel()) * s;
   const int64_t squares = batch.gram() * batch.gram();
-  // NorMuon reads it once more.
-  const int64_t passes = batch.row_moments() ? 6 : 5;
-  const int64_t elements =
-      steps * (4 * batch.numel() + 5 * squares) + passes * batch.numel();
+  // U is written, read for its norm, and scaled; X is read. NorMuon reads it
+  // once more.
+  int64_t elements = (batch.row_moments() ? 6 : 5) * batch.numel();
+  double flops = 0;
+  for (const int run : NewtonSchulzRuns(steps, batch.iterates_gram(dtype))) {
+    // A reads X, and the next X reads X and Q; Z reads A; each further step has
+    // three products of small matrices.
+    flops += 1.5 * with_x + (run + 3 * (run - 1)) * s * s * s;
+    elements += 3 * batch.numel() + (2 + 2 * run + 9 * (run - 1)) * squares;
+  }
+  flops *= static_cast<double>(batch.count());
   return {.flops = flops,
           .bytes = batch.count() * elements * size,
           .product_flops = flops};
@@ -90,8 +94,7 @@ Task MuonTask(const MuonSlice& slice, const MuonOptions& options,
   Cost products;
   std::map<int, double> flops;  // by part
   for (const MuonBatch& batch : slice.batches) {
-    const Cost cost = NewtonSchulzCost(
-        batch, options.ns_steps, static_cast<int64_t>(c10::elementSize(dtype)));
+    const Cost cost = NewtonSchulzCost(batch, options.ns_steps, dtype);
     flops[batch.part] += cost.flops;
     products += cost;
   }

@@ -219,8 +219,8 @@ void PlainMatrix::Step(const at::Tensor& g, double lr, at::ScalarType dtype) {
 
 class MuonEquation : public ::testing::TestWithParam<Mode> {};
 
-// The equations in FP64, one matrix at a time. Plain code with the same dtypes
-// sets the budget.
+// The equations in FP64, one matrix at a time. Plain code with the same dtypes,
+// products in BF16 instead of FP16, sets the budget.
 TEST_P(MuonEquation, EqualsThePaperInFp64) {
   const bool normuon = GetParam().normuon;
   const Trainee ours = Trainee::Create(GetParam(), ConfigOf(GetParam()));
@@ -245,7 +245,8 @@ TEST_P(MuonEquation, EqualsThePaperInFp64) {
       const at::Tensor g =
           0.25 * ours.Matrix(ours.store->grad(), slice).to(at::kFloat);
       e.oracle.Step(g.to(at::kDouble), lr, at::kDouble);
-      e.plain.Step(g, lr, ours.products);
+      e.plain.Step(g, lr,
+                   ours.products == at::kHalf ? at::kBFloat16 : ours.products);
     }
   }
   weights = WeightsOf(*ours.store);
@@ -597,9 +598,11 @@ TEST(MuonSlices, ABatchHasTheMatricesOfAllLayers) {
   EXPECT_EQ(slices[0].batches[0].count(), 6);
   EXPECT_EQ(slices[0].batches[0].rows, 32);
   EXPECT_EQ(slices[0].batches[1].count(), 3);
-  // X, its successor, A, the polynomial and the norms of six matrices.
-  EXPECT_EQ(MuonWorkspaceBytes(slices, at::kBFloat16),
-            2 * 6 * 512 * 2 + 2 * 6 * 256 * 2 + 256);
+  // X, its successor, the small matrices and the norms of six matrices.
+  EXPECT_EQ(MuonWorkspaceBytes(slices, at::kHalf),
+            2 * 6 * 512 * 2 + 4 * 6 * 256 * 2 + 256);
+  EXPECT_EQ(MuonWorkspaceBytes(slices, at::kFloat),
+            2 * 6 * 512 * 4 + 2 * 6 * 256 * 4 + 256);
 }
 
 TEST(MuonSlices, EndWithTheBlockThatMakesThemLargeEnough) {

@@ -1,0 +1,28 @@
+#ifndef FRAMEWORK_OPTIM_SYMMETRIC_PRODUCT_KERNEL_H_
+#define FRAMEWORK_OPTIM_SYMMETRIC_PRODUCT_KERNEL_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace tessera {
+
+// D = alpha A B^T + beta C + diagonal I for `count` matrices of FP16, where C
+// and D are symmetric [n, n]; all contiguous and at multiples of 16 bytes.
+struct SymmetricProductParams {
+  int64_t count = 0, n = 0, k = 0;  // n and k are multiples of 8
+  bool transposed =
+      false;  // A and B are given as [count, k, n], not [.., n, k]
+  const void *a = nullptr, *b = nullptr;
+  const void* c = nullptr;  // null: no such summand
+  void* d = nullptr;        // neither A, B nor C
+  float alpha = 1, beta = 0, diagonal = 0;
+};
+
+// For compute capability 9.0.
+cudaError_t LaunchSymmetricProduct(const SymmetricProductParams& params,
+                                   cudaStream_t stream);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPTIM_SYMMETRIC_PRODUCT_KERNEL_H_
