@@ -6,7 +6,9 @@ Prints a line of JSON for each size and optimizer: the time of step(), with
 random gradients, FP32 weights and state. The blocks' matrices have the optimizer
 that is named; embedding, head and norms have fused AdamW. "muon" is
 torch.optim.Muon, whose products are BF16; "muon_compiled" is its step under
-torch.compile.
+torch.compile; "gram" is Muon of the package gram-newton-schulz, whose symmetric
+products are kernels of quack-kernels, and "gram_torch" the same with PyTorch's
+products. "gram" and "gram_torch" need the packages.
 """
 
 import json
@@ -17,7 +19,7 @@ from common import (SIZES, call_times_ms, check_known, describe, free_memory,
                     peer_parser, summary)
 from lm_step import TransformerLm, library_attention
 
-NAMES = ("adamw", "muon", "muon_compiled")
+NAMES = ("adamw", "muon", "muon_compiled", "gram", "gram_torch")
 CONTEXT = 8  # the weights do not depend on it
 
 
@@ -29,7 +31,16 @@ def step_of(name, model):
     adamw = torch.optim.AdamW(rest, lr=1e-4, fused=True)
     if name == "adamw":
         return adamw.step
-    muon = torch.optim.Muon(matrices, lr=1e-4)
+    if name.startswith("gram"):
+        import gram_newton_schulz
+        # Without a limit the matrices of one shape in all layers, and copies
+        # of them, are in memory at once.
+        muon = gram_newton_schulz.Muon(
+            matrices, lr=1e-4, ns_max_batch_size=16,
+            ns_use_kernels=name == "gram",
+            gram_newton_schulz_restart_iterations=[2])
+    else:
+        muon = torch.optim.Muon(matrices, lr=1e-4)
     update = torch.compile(muon.step) if name == "muon_compiled" else muon.step
 
     def step():
