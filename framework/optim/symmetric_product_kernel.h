@@ -7,12 +7,13 @@
 
 namespace tessera {
 
-// D = alpha A B^T + beta C + diagonal I for `count` matrices of FP16, where C
-// and D are symmetric [n, n]; all contiguous and at multiples of 16 bytes.
+// D = alpha A B^T + beta C + diagonal I for `count` matrices of FP16; all
+// contiguous and at multiples of 16 bytes. A and B are [n, k], C and D are
+// symmetric [n, n]. With `transposed` A and B are given as [k, n], so D = alpha
+// A^T B + ....
 struct SymmetricProductParams {
   int64_t count = 0, n = 0, k = 0;  // n and k are multiples of 8
-  bool transposed =
-      false;  // A and B are given as [count, k, n], not [.., n, k]
+  bool transposed = false;
   const void *a = nullptr, *b = nullptr;
   const void* c = nullptr;  // null: no such summand
   void* d = nullptr;        // neither A, B nor C

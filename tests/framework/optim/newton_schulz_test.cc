@@ -19,50 +19,52 @@ using testing::ErrorBudget;
 
 constexpr int kSteps = 5;
 
-// The iteration of muon_math.h as written, in x's dtype.
+// The iteration of muon_math.h as written, in the dtype of the matrices x.
 at::Tensor Plain(at::Tensor x, int steps = kSteps) {
-  const bool tall = x.size(0) > x.size(1);
-  if (tall) x = x.t();
-  x = x / x.norm();
+  const bool tall = x.size(1) > x.size(2);
+  if (tall) x = x.transpose(1, 2);
+  x = x / at::linalg_vector_norm(x, 2, at::IntArrayRef({1, 2}), true);
   for (int i = 0; i < steps; ++i) {
-    const at::Tensor a = at::mm(x, x.t());
-    x = kMuonA * x + at::mm(kMuonB * a + kMuonC * at::mm(a, a), x);
+    const at::Tensor a = at::bmm(x, x.transpose(1, 2));
+    x = kMuonA * x + at::bmm(kMuonB * a + kMuonC * at::bmm(a, a), x);
   }
-  return tall ? x.t() : x;
+  return tall ? x.transpose(1, 2) : x;
 }
 
-// A matrix with these singular values: "even", all alike; "normal", those of
+// Matrices with these singular values: "even", all alike; "normal", those of
 // normally distributed elements; "power", 1 / i; "steep", down to 1e-4; "few",
-// eight large ones and the rest a thousandth.
-at::Tensor Matrix(int64_t rows, int64_t cols, const std::string& kind) {
+// eight large ones and the rest a thousandth. Several, since the worst error of
+// a small matrix is a matter of chance.
+at::Tensor Matrices(int64_t rows, int64_t cols, const std::string& kind) {
   at::manual_seed(rows + 3 * cols);
-  const at::Tensor x = at::randn({rows, cols}, at::kDouble);
+  const at::Tensor x = at::randn({8, rows, cols}, at::kDouble);
   if (kind == "normal") return x;
   const auto [u, s, v] = at::linalg_svd(x, /*full_matrices=*/false);
-  const int64_t n = s.numel();
+  const int64_t n = s.size(1);
   at::Tensor values = at::ones({n}, at::kDouble);
   if (kind == "power") values = 1 / at::arange(1, n + 1, at::kDouble);
   if (kind == "steep") {
     values = at::pow(10, at::linspace(0, -4, n, at::kDouble));
   }
   if (kind == "few" && n > 8) values.narrow(0, 8, n - 8).fill_(1e-3);
-  return at::mm(u * values, v);
+  return at::bmm(u * values, v);
 }
 
 at::Tensor Orthogonal(const at::Tensor& u, at::ScalarType dtype,
                       at::Device device, int steps = kSteps) {
-  ParameterSlice slice;
+  const ParameterSlice slice;
   const MuonBatch batch = {
-      .rows = u.size(0), .cols = u.size(1), .matrices = {&slice, &slice}};
+      .rows = u.size(1),
+      .cols = u.size(2),
+      .matrices = {static_cast<size_t>(u.size(0)), &slice}};
   const at::Tensor buffer =
-      at::empty({int64_t{64} << 20}, at::dtype(at::kByte).device(device));
+      at::empty({int64_t{1} << 28}, at::dtype(at::kByte).device(device));
   const MuonWorkspace workspace(batch, dtype, buffer);
   at::Tensor to = workspace.u();
   to.copy_(u);
-  const auto x = NewtonSchulz(steps, workspace);
+  const absl::StatusOr<at::Tensor> x = NewtonSchulz(steps, workspace);
   EXPECT_TRUE(x.ok()) << x.status();
-  EXPECT_TRUE(at::allclose((*x)[0], (*x)[1], 1e-2, 1e-2));
-  return (*x)[1].cpu();
+  return x->cpu();
 }
 
 struct Shape {
@@ -75,7 +77,7 @@ void ExpectOrthogonal(const std::vector<Shape>& shapes, at::Device device) {
   for (const Shape& shape : shapes) {
     for (const char* kind : {"normal", "even", "power", "steep", "few"}) {
       const at::Tensor u =
-          Matrix(shape.rows, shape.cols, kind).to(at::kBFloat16);
+          Matrices(shape.rows, shape.cols, kind).to(at::kBFloat16);
       const at::Tensor oracle = Plain(u.to(at::kDouble));
       const auto name = [&] {
         return std::to_string(shape.rows) + " x " + std::to_string(shape.cols) +
@@ -108,8 +110,8 @@ TEST(GpuNewtonSchulz, ErrsLessThanThePapersProducts) {
 // smaller than others.
 TEST(NewtonSchulz, HasTheRangeOfBf16) {
   const at::Tensor u =
-      Matrix(32, 128, "normal").to(at::kBFloat16).mul_(std::ldexp(1.0, -24));
-  u[3].mul_(1.0 / 1024);
+      Matrices(32, 128, "normal").to(at::kBFloat16).mul_(std::ldexp(1.0, -24));
+  u.select(1, 3).mul_(1.0 / 1024);
   const at::Tensor oracle = Plain(u.to(at::kDouble));
   EXPECT_TRUE(ErrorBudget::AgainstBaseline(Plain(u), oracle)
                   .Accepts(Orthogonal(u, at::kHalf, at::kCPU)));
@@ -121,7 +123,7 @@ TEST(NewtonSchulz, MultipliesXAfterRunsOfSteps) {
   EXPECT_EQ(NewtonSchulzRuns(1, true), (Runs{1}));
   EXPECT_EQ(NewtonSchulzRuns(5, true), (Runs{2, 3}));
   EXPECT_EQ(NewtonSchulzRuns(9, true), (Runs{2, 3, 3, 1}));
-  const at::Tensor u = Matrix(24, 72, "normal").to(at::kBFloat16);
+  const at::Tensor u = Matrices(24, 72, "normal").to(at::kBFloat16);
   for (const int steps : {1, 2, 3, 9}) {
     const at::Tensor oracle = Plain(u.to(at::kDouble), steps);
     EXPECT_TRUE(ErrorBudget::AgainstBaseline(Plain(u, steps), oracle)
