@@ -74,12 +74,8 @@ absl::Status MeasureCounters(TrainingCell& cell, Json& figures) {
     recorder.Keep();
     RETURN_IF_ERROR(cell.Observed(kCountedStep, [&] { return cell.Step(); }));
     ASSIGN_OR_RETURN(Trace trace, recorder.Stop());
-    Json& counters = figures["counters"] = Json::array();
-    for (Json& kernel : ProfileOf(cell, std::move(trace))["step"]["kernels"]) {
-      if (counters.size() == kKernels) break;
-      kernel["share_pct"] = 100 * kernel["share"].get<double>();
-      counters.push_back(std::move(kernel));
-    }
+    figures["counters"] =
+        LongestKernels(ProfileOf(cell, std::move(trace)), kKernels);
   }
   return absl::OkStatus();
 }

@@ -55,7 +55,23 @@ Json AttentionFigures(const Json& split, const Json& ops, int64_t head_dim) {
   return figures;
 }
 
+void AddPercent(Json& kernels) {
+  for (Json& kernel : kernels) {
+    kernel["share_pct"] = 100 * kernel["share"].get<double>();
+  }
+}
+
 }  // namespace
+
+Json LongestKernels(Json profile, size_t most) {
+  Json kernels = std::move(profile["step"]["kernels"]);
+  if (kernels.size() > most) {
+    const auto end = kernels.begin() + static_cast<std::ptrdiff_t>(most);
+    kernels.erase(end, kernels.end());
+  }
+  AddPercent(kernels);
+  return kernels;
+}
 
 Json TraceFigures(Json profile, int64_t head_dim) {
   Json figures = std::move(profile["step"]);
@@ -68,10 +84,9 @@ Json TraceFigures(Json profile, int64_t head_dim) {
     figures[list] = std::move(by_name);
   }
   Json non_gemm = Json::array();
-  for (Json& kernel : figures["kernels"]) {
-    const double share_pct = 100 * kernel["share"].get<double>();
-    kernel["share_pct"] = share_pct;
-    if (kernel["class"] != "GEMM" && share_pct > kLeastSharePct) {
+  AddPercent(figures["kernels"]);
+  for (const Json& kernel : figures["kernels"]) {
+    if (kernel["class"] != "GEMM" && kernel["share_pct"] > kLeastSharePct) {
       non_gemm.push_back(kernel);
     }
   }

@@ -1,6 +1,7 @@
 #ifndef BENCH_MEASURE_TRACE_FIGURES_H_
 #define BENCH_MEASURE_TRACE_FIGURES_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "nlohmann/json.hpp"
@@ -26,6 +27,11 @@ namespace tessera {
 // times of them.
 nlohmann::ordered_json TraceFigures(nlohmann::ordered_json profile,
                                     int64_t head_dim);
+
+// Of the same profile, the `most` kernels that take longest, the longest first,
+// with their counters and share_pct.
+nlohmann::ordered_json LongestKernels(nlohmann::ordered_json profile,
+                                      size_t most);
 
 }  // namespace tessera
 

@@ -73,5 +73,19 @@ TEST(TraceFiguresTest, KernelsThatAreNoGemmsAndGapsOfOneStep) {
   EXPECT_EQ(figures["gaps"]["kernel_wait_ms"], 2);
 }
 
+TEST(TraceFiguresTest, LongestKernelsKeepTheirCounters) {
+  Json profile = Profile();
+  profile["step"]["kernels"][0]["dram_bytes"] = 7;
+  const Json longest = LongestKernels(profile, /*most=*/2);
+  ASSERT_EQ(longest.size(), 2u);
+  EXPECT_EQ(longest[0], (Json{{"name", "a"},
+                              {"class", "GEMM"},
+                              {"share", 0.75},
+                              {"dram_bytes", 7},
+                              {"share_pct", 75.0}}));
+  EXPECT_EQ(longest[1]["name"], "b");
+  EXPECT_EQ(LongestKernels(profile, /*most=*/10).size(), 3u);
+}
+
 }  // namespace
 }  // namespace tessera
