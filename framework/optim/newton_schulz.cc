@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-// The elements of X have this mean square at first, and X is a matrix of
-// singular values up to 1.2 times it at last.
+// X is multiplied by it: then its elements have a mean square of about 1 at
+// first, and singular values of at most 1.2 * 2^15 at last.
 double ScaleOf(const at::Tensor& x) {
   if (x.scalar_type() != at::kHalf) return 1;
   const auto numel = static_cast<double>(x.size(1) * x.size(2));

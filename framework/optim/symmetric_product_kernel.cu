@@ -1,6 +1,5 @@
 #include <cuda.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -30,16 +29,16 @@ constexpr int kStages = 4;
 constexpr int kPiece = 64;  // columns that leave at once
 constexpr int kSums = kColumns / 2, kPieceSums = kPiece / 2;  // of a thread
 
-// Of A, rows [kRows, kDepth] of the tile; transposed [kDepth, kRows]. So of B.
+// [kSize, kDepth] of an operand, transposed [kDepth, kSize].
 template <bool kTransposed, int kSize>
-using Operand = std::conditional_t<kTransposed, Panels<kDepth, kSize>,
-                                   Panels<kSize, kDepth>>;
+using OperandTile = std::conditional_t<kTransposed, Panels<kDepth, kSize>,
+                                       Panels<kSize, kDepth>>;
 using Piece = Panels<64, kPiece>;
 
 template <bool kTransposed>
 struct Shared {
-  using A = Operand<kTransposed, kRows>;
-  using B = Operand<kTransposed, kColumns>;
+  using A = OperandTile<kTransposed, kRows>;
+  using B = OperandTile<kTransposed, kColumns>;
   alignas(1024) uint8_t a[kStages][A::kBytes];
   alignas(1024) uint8_t b[kStages][B::kBytes];
   // What leaves, and its mirror image.
@@ -94,17 +93,17 @@ __device__ __forceinline__ void ForEachTile(const Args& args, const Fn& fn) {
   }
 }
 
-template <bool kTransposed, typename Tile>
+template <bool kTransposed, typename Operand>
 __device__ __forceinline__ void Load(const CUtensorMap& map, int matrix,
                                      int first, int depth, Mbarrier* full,
                                      uint8_t* to) {
 #pragma unroll
-  for (int panel = 0; panel < Tile::kCount; ++panel) {
-    const int along = panel * Tile::kWidth;
+  for (int panel = 0; panel < Operand::kCount; ++panel) {
+    const int along = panel * Operand::kWidth;
     TmaLoad(map,
             kTransposed ? TileCoordinate{first + along, depth, matrix, 0}
                         : TileCoordinate{depth + along, first, matrix, 0},
-            full, to + panel * Tile::kPanelBytes);
+            full, to + panel * Operand::kPanelBytes);
   }
 }
 
@@ -172,8 +171,7 @@ class Consumer {
             sums, from_a, from_b, step > 0 || k > 0);
       }
       WgmmaCommit();
-      // The products before these have ended.
-      WgmmaWait<1>();
+      WgmmaWait<1>();  // the products before these have ended
       if (step > 0) Release();
       ring_.Advance();
     }
@@ -182,7 +180,7 @@ class Consumer {
     Release();
   }
 
-  // The stage whose products were issued last but one, or last.
+  // Releases the oldest stage whose products have ended.
   __device__ __forceinline__ void Release() {
     if (threadIdx.x % 128 == 0) shared_.empty[read_].Arrive();
     read_ = read_ + 1 < kStages ? read_ + 1 : 0;
