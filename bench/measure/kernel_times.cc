@@ -25,8 +25,9 @@ using Json = nlohmann::ordered_json;
 Json ProfileOf(const TrainingCell& cell, Trace trace) {
   const RunPlan& plan = cell.plan();
   trace.device = plan.device.name;
-  return ProfileToJson(
-      trace, BuildStepProfile(trace, RowsOfStep(plan), RatesOf(plan)));
+  return ProfileToJson(BuildStepProfile(trace, RowsOfStep(plan), RatesOf(plan)),
+                       AnalyzeIdleTime(trace),
+                       CriticalPathOf(trace, BuildDependencyGraph(trace)));
 }
 
 // What a trace of `steps` times `call` says.

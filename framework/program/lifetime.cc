@@ -153,10 +153,8 @@ class Planner {
         last = std::max(last, last_read_[part.value]);
       }
     }
-    const bool on_main = schedule_.runs[run_index].stream == StepStream::kMain;
     int& first = plan_.buffers[buffer].first;
-    first =
-        std::min(first, on_main ? run_index : order_.LastOnMain(run_index) + 1);
+    first = std::min(first, order_.MayBeginAt(run_index));
   }
 
   void AssignBuffer(const StepRun& run, int run_index, int value, bool by_op) {
@@ -256,9 +254,7 @@ class IdleGradients {
           continue;
         }
         int& first = written[access.parameter];
-        // From where on a run of another stream may begin.
-        const bool on_main = order.JoinedAt(r) == r;
-        first = std::min(first, on_main ? r : order.LastOnMain(r) + 1);
+        first = std::min(first, order.MayBeginAt(r));
       }
     }
     for (Part& part : parts_) {

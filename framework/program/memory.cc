@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/round_up.h"
 
 namespace tessera {
 namespace {
 
-int64_t RoundToBlock(int64_t bytes) { return (bytes + 511) / 512 * 512; }
+// LibTorch's allocator hands out multiples of this.
+constexpr int64_t kBlock = 512;
 
 int64_t OpWorkspace(const Schedule& schedule, const StepRun& run) {
   if (run.op < 0 || run.kind == StepRun::Kind::kAdd) return 0;
@@ -15,10 +17,6 @@ int64_t OpWorkspace(const Schedule& schedule, const StepRun& run) {
   return run.kind == StepRun::Kind::kForward
              ? op.ForwardWorkspaceBytes()
              : op.BackwardWorkspaceBytes(run.wanted());
-}
-
-bool LiesApart(const Buffer& buffer) {
-  return buffer.storage != Storage::kGradients;
 }
 
 // The value that the buffer holds between the forward and the backward pass; -1
@@ -41,11 +39,14 @@ std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
   // The changes of the live bytes, then their prefix sums.
   std::vector<int64_t> activations(runs + 1), gradients(runs + 1);
   for (const Buffer& buffer : lifetimes.buffers) {
-    if (!LiesApart(buffer) || buffer.storage == Storage::kArena) continue;
+    if (buffer.storage == Storage::kGradients ||
+        buffer.storage == Storage::kArena) {
+      continue;
+    }
     const Role role = schedule.values[buffer.values.front()].role;
     std::vector<int64_t>& changes =
         role == Role::kGradient ? gradients : activations;
-    const int64_t bytes = RoundToBlock(buffer.bytes);
+    const int64_t bytes = RoundUp(buffer.bytes, kBlock);
     changes[buffer.first] += bytes;
     changes[std::min(buffer.last, runs - 1) + 1] -= bytes;
   }
@@ -53,11 +54,11 @@ std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
   for (int run = 0; run < runs; ++run) {
     live_activations += activations[run];
     live_gradients += gradients[run];
-    moments[run] = {
-        .run = run,
-        .activations = lifetimes.arena_bytes + live_activations,
-        .gradients = live_gradients,
-        .workspace = RoundToBlock(OpWorkspace(schedule, schedule.runs[run]))};
+    moments[run] = {.run = run,
+                    .activations = lifetimes.arena_bytes + live_activations,
+                    .gradients = live_gradients,
+                    .workspace = RoundUp(
+                        OpWorkspace(schedule, schedule.runs[run]), kBlock)};
   }
   return moments;
 }
@@ -106,15 +107,16 @@ std::map<std::string, LiveBytes> LiveBytesByKind(const Schedule& schedule,
   std::map<std::string, LiveBytes> live;
   const auto count = [&](int value, const StepRun& writer) {
     const Buffer& buffer = lifetimes.buffers[lifetimes.buffer_of[value]];
-    if (!LiesApart(buffer) || buffer.joint || buffer.values.front() != value ||
-        run < buffer.first || run > buffer.last) {
+    if (buffer.storage == Storage::kGradients || buffer.joint ||
+        buffer.values.front() != value || run < buffer.first ||
+        run > buffer.last) {
       return;
     }
     LiveBytes& bytes =
         live[std::string(schedule.program->ops()[writer.op].op->kind())];
     const bool gradient = schedule.values[value].role == Role::kGradient;
     (gradient ? bytes.gradients : bytes.activations) +=
-        RoundToBlock(buffer.bytes);
+        RoundUp(buffer.bytes, kBlock);
   };
   for (const StepRun& writer : schedule.runs) {
     if (writer.op < 0) continue;

@@ -35,14 +35,6 @@ std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes,
   return std::nullopt;
 }
 
-std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes) {
-  const int64_t rounded = RoundUp(bytes, kAlignment);
-  for (const auto& [begin, end] : free_) {
-    if (begin + rounded <= end) return Take(begin, rounded);
-  }
-  return std::nullopt;
-}
-
 std::optional<int64_t> OffsetAllocator::TakeHighest(int64_t bytes) {
   const int64_t rounded = RoundUp(bytes, kAlignment);
   for (auto hole = free_.rbegin(); hole != free_.rend(); ++hole) {

@@ -19,11 +19,11 @@ class OffsetAllocator {
   // nullopt if there is none.
   using Allowed = std::function<std::optional<int64_t>(int64_t offset)>;
 
-  // Takes the lowest free range that `allowed` accepts; nullopt if there is
-  // none.
-  std::optional<int64_t> TakeLowest(int64_t bytes, const Allowed& allowed);
-  // Take the lowest or the highest free range; nullopt if none is large enough.
-  std::optional<int64_t> TakeLowest(int64_t bytes);
+  // Take the lowest free range that `allowed` accepts, or the highest; nullopt
+  // if there is none.
+  std::optional<int64_t> TakeLowest(
+      int64_t bytes,
+      const Allowed& allowed = [](int64_t offset) { return offset; });
   std::optional<int64_t> TakeHighest(int64_t bytes);
   // Frees the range of `bytes` at `offset`, which a Take...() returned.
   void Free(int64_t offset, int64_t bytes);

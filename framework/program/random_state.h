@@ -15,7 +15,8 @@ class RandomState {
  public:
   static RandomState Now(at::Device device);
   void Restore() const;
-  bool defined() const { return !generators_.empty(); }
+  // The state of the CPU's generator, then of the device's.
+  std::vector<at::Tensor>& values() { return values_; }
 
  private:
   std::vector<at::Generator> generators_;

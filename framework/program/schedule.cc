@@ -368,8 +368,6 @@ ScheduleBuilder::ScheduleBuilder(const Program& program, int micro_batches)
   }
 }
 
-ScheduleBuilder::~ScheduleBuilder() = default;
-
 void ScheduleBuilder::Forward(int micro_batch, Value loss) {
   loss_ = loss;
   const Program& program = *schedule_.program;

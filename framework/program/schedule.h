@@ -247,7 +247,6 @@ class ScheduleBuilder {
  public:
   // Lists at most three micro-batches (Schedule).
   ScheduleBuilder(const Program& program, int micro_batches);
-  ~ScheduleBuilder();
 
   // `loss` is the value that backward starts from, usually a scalar; undefined
   // without a backward pass.

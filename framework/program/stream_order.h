@@ -19,9 +19,11 @@ class StreamOrder {
   bool IsBefore(int a, int b) const {
     return clocks_[b][static_cast<int>(schedule_.runs[a].stream)] >= a;
   }
-  // The last run of the main stream that has ended when `run` begins, or `run`
-  // itself if it is one; -1 if there is none.
-  int LastOnMain(int run) const { return clocks_[run][0]; }
+  // `run` itself if it is of the main stream. Else the first run of the main
+  // stream beside which it may begin.
+  int MayBeginAt(int run) const {
+    return joined_at_[run] == run ? run : clocks_[run][0] + 1;
+  }
   // `run` itself if it is of the main stream. Else the first run of the main
   // stream that begins after it has ended; the number of runs if there is none.
   int JoinedAt(int run) const { return joined_at_[run]; }

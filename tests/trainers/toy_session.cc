@@ -96,6 +96,14 @@ void SpoilAWeight(ParameterStore& store) {
   }
 }
 
+absl::Status AddState(const TrainingState& state, CheckpointWriter* writer) {
+  const absl::StatusOr<StateFiles> files = ShareState(state);
+  if (!files.ok()) return files.status();
+  absl::Status added = AddTensors(state, *files, BuffersOf(state), writer);
+  added.Update(AddIndices(*files, writer));
+  return added;
+}
+
 void ResumeFrom(Session& from, int64_t step, Session& to) {
   // Shards of one program may run at the same time.
   const std::string folder =

@@ -45,6 +45,9 @@ std::vector<double> Train(Session& session, int64_t steps);
 // Sets a weight of the last feed-forward to NaN.
 void SpoilAWeight(ParameterStore& store);
 
+// Adds all tensor files of a state that one rank has and writes.
+absl::Status AddState(const TrainingState& state, CheckpointWriter* writer);
+
 // Brings `to` to the state of `from` after `step` steps, through a checkpoint.
 void ResumeFrom(Session& from, int64_t step, Session& to);
 

@@ -14,7 +14,6 @@
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
-#include "framework/checkpoint/checkpoint_directory.h"
 
 namespace tessera {
 namespace {
@@ -37,18 +36,6 @@ absl::StatusOr<std::vector<int64_t>> StepsOfRanks(
   return steps;
 }
 
-// Replaces the checkpoint by the newest good one up to step `last`.
-absl::Status Reopen(Checkpoint::Part part, const VerifiedShare& share,
-                    int64_t last, std::unique_ptr<Checkpoint>* checkpoint) {
-  const std::string directory =
-      std::filesystem::path((*checkpoint)->folder()).parent_path().string();
-  ASSIGN_OR_RETURN(LatestCheckpoint latest,
-                   LatestGood(directory, part, share, last));
-  for (const std::string& warning : latest.warnings) LogWarning(warning);
-  *checkpoint = std::move(latest.checkpoint);
-  return absl::OkStatus();
-}
-
 absl::Status AgreeOn(Checkpoint::Part part, const VerifiedShare& share,
                      c10::Device device, ProcessGroup* group,
                      std::unique_ptr<Checkpoint>* checkpoint) {
@@ -61,7 +48,10 @@ absl::Status AgreeOn(Checkpoint::Part part, const VerifiedShare& share,
     LogWarning(absl::StrCat("skipping checkpoint ", (*checkpoint)->folder(),
                             ": rank ", oldest - steps.begin(),
                             " has found that it is damaged"));
-    RETURN_IF_ERROR(Reopen(part, share, *oldest, checkpoint));
+    const std::string directory =
+        std::filesystem::path((*checkpoint)->folder()).parent_path().string();
+    ASSIGN_OR_RETURN(*checkpoint,
+                     NewestCheckpoint(directory, part, share, *oldest));
   }
 }
 

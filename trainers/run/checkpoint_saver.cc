@@ -160,7 +160,10 @@ absl::StatusOr<std::string> CheckpointSaver::WriteFiles(
   ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWriter> writer,
                    CheckpointWriter::Begin(job.directory, job.step,
                                            options_.write_point, writers));
-  const absl::Status written = WriteTensors(files, from, writer.get());
+  const absl::Status written =
+      !from.ok() ? from.status() : StatusFromTorchOr([&] {
+        return AddTensors(state_, files, *from, writer.get());
+      });
   if (!writers.leads()) return writer->Finish(written);
   RETURN_IF_ERROR(written);
   RETURN_IF_ERROR(AddIndices(files, writer.get()));
@@ -169,14 +172,6 @@ absl::StatusOr<std::string> CheckpointSaver::WriteFiles(
         writer->AddText(kTokenizerFile, TokenizerToJson(*job.tokenizer)));
   }
   return writer->Commit(job.state, job.config_text);
-}
-
-absl::Status CheckpointSaver::WriteTensors(
-    const StateFiles& files, const absl::StatusOr<StateBuffers>& from,
-    CheckpointWriter* writer) const {
-  RETURN_IF_ERROR(from.status());
-  return StatusFromTorchOr(
-      [&] { return AddTensors(state_, files, *from, writer); });
 }
 
 }  // namespace tessera

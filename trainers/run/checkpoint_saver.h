@@ -128,9 +128,6 @@ class CheckpointSaver {
                         const absl::StatusOr<StateBuffers>& from) const;
   absl::StatusOr<std::string> WriteFiles(
       const CheckpointJob& job, const absl::StatusOr<StateBuffers>& from) const;
-  absl::Status WriteTensors(const StateFiles& files,
-                            const absl::StatusOr<StateBuffers>& from,
-                            CheckpointWriter* writer) const;
 
   const TrainingState state_;
   TrainStep* const step_;

@@ -16,15 +16,6 @@
 namespace tessera {
 namespace {
 
-absl::StatusOr<std::unique_ptr<Checkpoint>> Latest(
-    const std::string& checkpoints, Checkpoint::Part part,
-    const VerifiedShare& share) {
-  ASSIGN_OR_RETURN(LatestCheckpoint latest,
-                   LatestGood(checkpoints, part, share));
-  for (const std::string& warning : latest.warnings) LogWarning(warning);
-  return std::move(latest.checkpoint);
-}
-
 absl::Status Lock(RunFolder* folder) {
   absl::StatusOr<FileLock> lock = FileLock::Try(folder->path + "/.lock");
   if (absl::IsUnavailable(lock.status())) {
@@ -94,7 +85,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenPart(
     return Checkpoint::Open(path, part, share);
   }
   absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
-      Latest(path + "/checkpoints", part, share);
+      NewestCheckpoint(path + "/checkpoints", part, share);
   if (absl::IsNotFound(latest.status())) {
     return absl::NotFoundError(
         absl::StrCat(path, ": neither a checkpoint (no ", kManifestFile,
@@ -104,6 +95,15 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenPart(
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> NewestCheckpoint(
+    const std::string& checkpoints, Checkpoint::Part part,
+    const VerifiedShare& share, int64_t last) {
+  ASSIGN_OR_RETURN(LatestCheckpoint latest,
+                   LatestGood(checkpoints, part, share, last));
+  for (const std::string& warning : latest.warnings) LogWarning(warning);
+  return std::move(latest.checkpoint);
+}
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
     const std::string& path, const VerifiedShare& share) {
@@ -162,8 +162,8 @@ absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
     RETURN_IF_ERROR(RefuseNewerCheckpoints(folder));
     return folder;
   }
-  absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
-      Latest(folder.checkpoints(), Checkpoint::Part::kEverything, share);
+  absl::StatusOr<std::unique_ptr<Checkpoint>> latest = NewestCheckpoint(
+      folder.checkpoints(), Checkpoint::Part::kEverything, share);
   if (latest.ok()) {
     folder.resume_from = *std::move(latest);
   } else if (!absl::IsNotFound(latest.status())) {

@@ -1,6 +1,8 @@
 #ifndef TRAINERS_RUN_RUN_FOLDER_H_
 #define TRAINERS_RUN_RUN_FOLDER_H_
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,6 +54,13 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(
     Checkpoint::Part part = Checkpoint::Part::kModel);
 // The part that --weights of a program asks for: "TRAINED" or "EMA".
 absl::StatusOr<Checkpoint::Part> ModelPart(absl::string_view weights);
+
+// The newest good checkpoint of a folder of checkpoints up to step `last`; null
+// if there is none. Logs a warning for each damaged one that it skips.
+absl::StatusOr<std::unique_ptr<Checkpoint>> NewestCheckpoint(
+    const std::string& checkpoints, Checkpoint::Part part,
+    const VerifiedShare& share,
+    int64_t last = std::numeric_limits<int64_t>::max());
 
 // The share of this rank, if all ranks read the same checkpoint.
 VerifiedShare VerifiedShareOf(const WorldInfo& world);

@@ -203,7 +203,7 @@ absl::Status Session::BuildStep() {
 
 std::unique_ptr<TrainStep> Session::MakeStep(PhaseObserver* phases) const {
   const OptimizerConfig& config = plan_.config.optimizer();
-  return std::make_unique<TrainStep>(TrainStep::Parts{
+  return std::make_unique<TrainStep>(StepParts{
       .plan = plan_.step.get(),
       .parameters = parameters_.get(),
       .optimizer = optimizer_.get(),

@@ -11,15 +11,6 @@
 namespace tessera {
 namespace {
 
-absl::StatusOr<StateLayout> LayoutOf(const RunPlan& plan) {
-  const WeightDtypes dtypes = WeightDtypesOf(plan.precision);
-  ASSIGN_OR_RETURN(ParameterLayout layout,
-                   PlaceParameters(plan.parameters, dtypes));
-  return StateLayout{.parameters = std::move(layout.slices),
-                     .master = dtypes.master,
-                     .has_scaler = plan.precision.scales_loss()};
-}
-
 absl::Status CheckInitialWeights(const Checkpoint& checkpoint,
                                  const ModelConfig& model,
                                  const StateLayout& layout) {
@@ -31,7 +22,12 @@ absl::Status CheckInitialWeights(const Checkpoint& checkpoint,
 
 absl::Status CheckStart(const RunPlan& plan, const RunFolder& folder,
                         const Dataset* data) {
-  ASSIGN_OR_RETURN(const StateLayout layout, LayoutOf(plan));
+  const WeightDtypes dtypes = WeightDtypesOf(plan.precision);
+  ASSIGN_OR_RETURN(const ParameterLayout placed,
+                   PlaceParameters(plan.parameters, dtypes));
+  const StateLayout layout = {.parameters = placed.slices,
+                              .master = dtypes.master,
+                              .has_scaler = plan.precision.scales_loss()};
   const ModelConfig& model = plan.config.model();
   if (folder.init_from != nullptr) {
     const absl::Status status =

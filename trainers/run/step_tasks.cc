@@ -57,7 +57,6 @@ StepTasks::StepTasks(const StepParts& parts)
       lr_(DeviceScalar(*parts.parameters)),
       squares_(parts.parameters->grad(), parts.plan->train.gradients,
                parts.plan->train.shards) {
-  SetNextStep(0);
   if (parts_.scaler == nullptr) {
     skip_ = [this](const at::Tensor& nonfinite) {
       return latch_->Update(NotFinite(metrics_.loss).logical_or_(nonfinite));

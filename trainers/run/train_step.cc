@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <utility>
-#include <vector>
 
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -21,7 +20,7 @@ at::Tensor MakeArena(const StepPlan& plan, const ParameterStore& parameters) {
 
 }  // namespace
 
-TrainStep::TrainStep(const Parts& parts)
+TrainStep::TrainStep(const StepParts& parts)
     : parts_(parts),
       tasks_(parts),
       batch_(*parts.plan, parts.parameters->options().device),

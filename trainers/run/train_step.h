@@ -30,8 +30,7 @@ namespace tessera {
 // skipped, too, until the host checks first_bad_step().
 class TrainStep : private TaskRunner {
  public:
-  using Parts = StepParts;
-  explicit TrainStep(const Parts& parts);
+  explicit TrainStep(const StepParts& parts);
 
   // Sets the number of the first step that Run() does, for first_bad_step() and
   // the group's errors; 0 by default. Graphs are recorded anew: observers see
@@ -117,7 +116,7 @@ class TrainStep : private TaskRunner {
     tasks_.Run(task, operands, results);
   }
 
-  const Parts parts_;
+  const StepParts parts_;
   int64_t next_step_ = 0;
   StepTasks tasks_;
   bool pending_ = false;  // the last step's update

@@ -1,14 +1,12 @@
 #include "trainers/run/training_state.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <atomic>
 #include <future>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,6 +24,7 @@
 #include "framework/base/torch_status.h"
 #include "framework/checkpoint/scalar_type.h"
 #include "framework/cuda/device.h"
+#include "framework/program/random_state.h"
 
 namespace tessera {
 namespace {
@@ -61,19 +60,21 @@ TensorSpec SpecOf(absl::string_view prefix, const ParameterSlice& slice,
           .shape = slice.shape};
 }
 
-std::vector<TensorSpec> ModelSpecs(const StateLayout& layout) {
-  std::vector<TensorSpec> specs;
+std::vector<StateTensor> ModelTensors(const StateLayout& layout) {
+  std::vector<StateTensor> tensors;
   for (const ParameterSlice& slice : layout.parameters) {
-    specs.push_back(SpecOf("", slice, layout.master));
+    tensors.push_back({.spec = SpecOf("", slice, layout.master),
+                       .dtype = layout.master,
+                       .slice = &slice});
   }
-  return specs;
+  return tensors;
 }
 
 // The moments of trained parameters; Muon has only the first.
-std::vector<StateTensor> OptimizerTensors(
-    absl::Span<const ParameterSlice> parameters, at::ScalarType dtype) {
+std::vector<StateTensor> OptimizerTensors(const StateLayout& layout) {
+  const at::ScalarType dtype = layout.master;
   std::vector<StateTensor> tensors;
-  for (const ParameterSlice& slice : parameters) {
+  for (const ParameterSlice& slice : layout.parameters) {
     if (!slice.trainable) continue;
     tensors.push_back({SpecOf(slice.muon ? kMomentum : kExpAvg, slice, dtype),
                        dtype, StateTensor::Of::kExpAvg, &slice});
@@ -96,17 +97,12 @@ std::vector<TensorSpec> SpecsOf(std::vector<StateTensor> tensors) {
   return specs;
 }
 
-std::vector<TensorSpec> OptimizerSpecs(const StateLayout& layout) {
-  return SpecsOf(OptimizerTensors(layout.parameters, layout.master));
-}
-
 // The averages of trained parameters, and the weights of frozen ones, so that
 // the file is a model.
-std::vector<StateTensor> EmaTensors(absl::Span<const ParameterSlice> parameters,
-                                    at::ScalarType master) {
+std::vector<StateTensor> EmaTensors(const StateLayout& layout) {
   std::vector<StateTensor> tensors;
-  for (const ParameterSlice& slice : parameters) {
-    const at::ScalarType dtype = slice.trainable ? at::kFloat : master;
+  for (const ParameterSlice& slice : layout.parameters) {
+    const at::ScalarType dtype = slice.trainable ? at::kFloat : layout.master;
     tensors.push_back(
         {SpecOf("", slice, dtype), dtype,
          slice.trainable ? StateTensor::Of::kEma : StateTensor::Of::kWeights,
@@ -115,49 +111,25 @@ std::vector<StateTensor> EmaTensors(absl::Span<const ParameterSlice> parameters,
   return tensors;
 }
 
-std::vector<TensorSpec> EmaSpecs(const StateLayout& layout) {
-  return SpecsOf(EmaTensors(layout.parameters, layout.master));
-}
-
 // Whether the names in a file are those of averages.
 bool IsEmaFile(absl::string_view name) {
   return absl::StartsWith(name, absl::StripSuffix(kEmaFile, ".safetensors"));
 }
 
 StateLayout LayoutOf(const ParameterStore& parameters) {
-  const auto slices = parameters.slices();
-  return {.parameters = {slices.begin(), slices.end()},
+  return {.parameters = parameters.slices(),
           .master = parameters.options().weights.master};
-}
-
-std::vector<StateTensor> ModelTensors(const ParameterStore& parameters) {
-  const at::ScalarType dtype = parameters.options().weights.master;
-  std::vector<StateTensor> tensors;
-  for (const ParameterSlice& slice : parameters.slices()) {
-    tensors.push_back(
-        {.spec = SpecOf("", slice, dtype), .dtype = dtype, .slice = &slice});
-  }
-  return tensors;
-}
-
-std::vector<StateTensor> OptimizerTensors(const ParameterStore& parameters) {
-  return OptimizerTensors(parameters.slices(),
-                          parameters.options().weights.master);
-}
-
-std::vector<StateTensor> EmaTensors(const ParameterStore& parameters) {
-  return EmaTensors(parameters.slices(), parameters.options().weights.master);
 }
 
 // The tensors of `files`, in their order.
 std::vector<StateTensor> TensorsOf(const ParameterStore& parameters,
                                    const std::vector<TensorFile>& files) {
+  const StateLayout layout = LayoutOf(parameters);
   absl::flat_hash_map<std::string, StateTensor> by_name, averages;
-  for (const StateTensor& tensor : EmaTensors(parameters)) {
+  for (const StateTensor& tensor : EmaTensors(layout)) {
     averages.emplace(tensor.spec.name, tensor);
   }
-  for (const auto& tensors :
-       {ModelTensors(parameters), OptimizerTensors(parameters)}) {
+  for (const auto& tensors : {ModelTensors(layout), OptimizerTensors(layout)}) {
     for (const StateTensor& tensor : tensors) {
       by_name.emplace(tensor.spec.name, tensor);
     }
@@ -284,21 +256,23 @@ std::optional<at::ScalarType> StoredAs(const StoredTensor* stored,
   return ScalarTypeOf(stored->spec.dtype);
 }
 
-// Checks that a file has the tensors `specs` and no others.
+// Checks that a file has the tensors `wanted` and no others.
 absl::Status CheckTensors(const Checkpoint& checkpoint, absl::string_view file,
-                          const std::vector<TensorSpec>& specs, Dtypes dtypes) {
+                          const std::vector<StateTensor>& wanted,
+                          Dtypes dtypes) {
   ASSIGN_OR_RETURN(const StoredTensors* tensors, checkpoint.Tensors(file));
   const std::string advice =
       dtypes == Dtypes::kSame
           ? "; resume with the config that the checkpoint was made with"
           : absl::StrCat("; set the fields of model as in ",
                          checkpoint.config_source());
-  if (tensors->num_tensors() != specs.size()) {
+  if (tensors->num_tensors() != wanted.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         tensors->path(), " holds ", tensors->num_tensors(),
-        " tensors, but this run's model has ", specs.size(), advice));
+        " tensors, but this run's model has ", wanted.size(), advice));
   }
-  for (const TensorSpec& spec : specs) {
+  for (const StateTensor& tensor : wanted) {
+    const TensorSpec& spec = tensor.spec;
     const StoredTensor* found = tensors->Find(spec.name);
     if (StoredAs(found, spec, dtypes).has_value()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
@@ -363,7 +337,7 @@ absl::Status RestoreEma(const Checkpoint& checkpoint,
   Ema* const ema = state.optimizer->ema();
   if (ema == nullptr) return absl::OkStatus();
   if (!checkpoint.Tensors(kEmaFile).ok()) return ema->Restart();
-  std::vector<StateTensor> averages = EmaTensors(*state.parameters);
+  std::vector<StateTensor> averages = EmaTensors(LayoutOf(*state.parameters));
   std::erase_if(averages, [](const StateTensor& tensor) {
     return tensor.of != StateTensor::Of::kEma;
   });
@@ -371,20 +345,10 @@ absl::Status RestoreEma(const Checkpoint& checkpoint,
                      state.parameters, buffers);
 }
 
-std::vector<at::Generator> Generators(at::Device device) {
-  std::vector<at::Generator> generators = {
-      at::detail::getDefaultCPUGenerator()};
-  if (device.is_cuda()) {
-    generators.push_back(at::globalContext().defaultGenerator(device));
-  }
-  return generators;
-}
-
 nlohmann::json ExportRandom(at::Device device) {
   nlohmann::json states = nlohmann::json::array();
-  for (at::Generator& generator : Generators(device)) {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    const at::Tensor state = generator.get_state();
+  RandomState random = RandomState::Now(device);
+  for (const at::Tensor& state : random.values()) {
     states.push_back(absl::Base64Escape(absl::string_view(
         static_cast<const char*>(state.const_data_ptr()), state.nbytes())));
   }
@@ -393,23 +357,21 @@ nlohmann::json ExportRandom(at::Device device) {
 
 absl::Status ImportRandom(std::vector<std::string> states, at::Device device,
                           JsonFields* fields) {
-  std::vector<at::Generator> generators = Generators(device);
-  // A run that moves to another kind of device keeps its own generators.
-  for (size_t i = 0; i < std::min(states.size(), generators.size()); ++i) {
-    std::string& bytes = states[i];
-    const absl::Status status = StatusFromTorch([&] {
-      const std::lock_guard<std::mutex> lock(generators[i].mutex());
-      generators[i].set_state(at::from_blob(
-          bytes.data(), {static_cast<int64_t>(bytes.size())}, at::kByte));
-    });
-    if (!status.ok()) {
-      fields->Fail("random",
-                   absl::StrCat("the state of LibTorch's generators (",
-                                status.message(), ")"));
-      return fields->status();
+  RandomState random = RandomState::Now(device);
+  const absl::Status status = StatusFromTorch([&] {
+    // A run that moves to another kind of device keeps its own generators.
+    const size_t count = std::min(states.size(), random.values().size());
+    for (size_t i = 0; i < count; ++i) {
+      random.values()[i] =
+          at::from_blob(states[i].data(),
+                        {static_cast<int64_t>(states[i].size())}, at::kByte);
     }
-  }
-  return absl::OkStatus();
+    random.Restore();
+  });
+  if (status.ok()) return status;
+  fields->Fail("random", absl::StrCat("the state of LibTorch's generators (",
+                                      status.message(), ")"));
+  return fields->status();
 }
 
 LossScalerState ReadScaler(JsonFields fields, int64_t steps) {
@@ -485,16 +447,19 @@ absl::StatusOr<StateFiles> ShareState(const TrainingState& state, int index,
                                       int writers, uint64_t max_file_bytes) {
   const StateLayout layout = LayoutOf(*state.parameters);
   StateFiles files;
-  ASSIGN_OR_RETURN(files.model, DivideIntoFiles(kModelFile, ModelSpecs(layout),
-                                                max_file_bytes));
+  ASSIGN_OR_RETURN(files.model,
+                   DivideIntoFiles(kModelFile, SpecsOf(ModelTensors(layout)),
+                                   max_file_bytes));
   ASSIGN_OR_RETURN(
       files.optimizer,
-      DivideIntoFiles(kOptimizerFile, OptimizerSpecs(layout), max_file_bytes));
+      DivideIntoFiles(kOptimizerFile, SpecsOf(OptimizerTensors(layout)),
+                      max_file_bytes));
   std::vector<TensorFile> all = files.model;
   all.insert(all.end(), files.optimizer.begin(), files.optimizer.end());
   if (state.optimizer->ema() != nullptr) {
     ASSIGN_OR_RETURN(
-        files.ema, DivideIntoFiles(kEmaFile, EmaSpecs(layout), max_file_bytes));
+        files.ema,
+        DivideIntoFiles(kEmaFile, SpecsOf(EmaTensors(layout)), max_file_bytes));
     all.insert(all.end(), files.ema.begin(), files.ema.end());
   }
   std::vector<uint64_t> bytes;
@@ -575,12 +540,6 @@ absl::Status AddIndices(const StateFiles& files, CheckpointWriter* writer) {
   return absl::OkStatus();
 }
 
-absl::Status AddState(const TrainingState& state, CheckpointWriter* writer) {
-  ASSIGN_OR_RETURN(const StateFiles files, ShareState(state));
-  RETURN_IF_ERROR(AddTensors(state, files, BuffersOf(state), writer));
-  return AddIndices(files, writer);
-}
-
 nlohmann::json ExportState(const TrainingState& state) {
   nlohmann::json json;
   json["optimizer_step"] = state.optimizer->step().item<int64_t>();
@@ -610,14 +569,14 @@ absl::Status CheckRestore(const Checkpoint& checkpoint,
         "the checkpoint has no loss scaler, but this run's precision needs "
         "one; resume with the precision it was made with");
   }
-  RETURN_IF_ERROR(
-      CheckTensors(checkpoint, kModelFile, ModelSpecs(layout), Dtypes::kSame));
+  RETURN_IF_ERROR(CheckTensors(checkpoint, kModelFile, ModelTensors(layout),
+                               Dtypes::kSame));
   RETURN_IF_ERROR(CheckOptimizer(checkpoint, layout));
   if (checkpoint.Tensors(kEmaFile).ok()) {
     RETURN_IF_ERROR(
-        CheckTensors(checkpoint, kEmaFile, EmaSpecs(layout), Dtypes::kSame));
+        CheckTensors(checkpoint, kEmaFile, EmaTensors(layout), Dtypes::kSame));
   }
-  return CheckTensors(checkpoint, kOptimizerFile, OptimizerSpecs(layout),
+  return CheckTensors(checkpoint, kOptimizerFile, OptimizerTensors(layout),
                       Dtypes::kSame);
 }
 
@@ -630,10 +589,10 @@ absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state) {
   const at::NoGradGuard no_grad;
   const StateBuffers buffers = BuffersOf(state);
   ParameterStore* const parameters = state.parameters;
-  RETURN_IF_ERROR(ReadTensors(checkpoint, kModelFile, ModelTensors(*parameters),
+  RETURN_IF_ERROR(ReadTensors(checkpoint, kModelFile, ModelTensors(layout),
                               Dtypes::kSame, parameters, buffers));
   RETURN_IF_ERROR(ReadTensors(checkpoint, kOptimizerFile,
-                              OptimizerTensors(*parameters), Dtypes::kSame,
+                              OptimizerTensors(layout), Dtypes::kSame,
                               parameters, buffers));
   RETURN_IF_ERROR(RestoreEma(checkpoint, state, buffers));
   RETURN_IF_ERROR(
@@ -647,15 +606,16 @@ absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state) {
 
 absl::Status CheckRestoreParameters(const Checkpoint& checkpoint,
                                     const StateLayout& layout) {
-  return CheckTensors(checkpoint, kModelFile, ModelSpecs(layout),
+  return CheckTensors(checkpoint, kModelFile, ModelTensors(layout),
                       Dtypes::kConverted);
 }
 
 absl::Status RestoreParameters(const Checkpoint& checkpoint,
                                ParameterStore* parameters) {
-  RETURN_IF_ERROR(CheckRestoreParameters(checkpoint, LayoutOf(*parameters)));
+  const StateLayout layout = LayoutOf(*parameters);
+  RETURN_IF_ERROR(CheckRestoreParameters(checkpoint, layout));
   const at::NoGradGuard no_grad;
-  return ReadTensors(checkpoint, kModelFile, ModelTensors(*parameters),
+  return ReadTensors(checkpoint, kModelFile, ModelTensors(layout),
                      Dtypes::kConverted, parameters, {});
 }
 

@@ -86,8 +86,6 @@ absl::Status AddTensors(const TrainingState& state, const StateFiles& files,
                         const StateBuffers& from, CheckpointWriter* writer);
 // Adds what else belongs to the tensor files: their indices.
 absl::Status AddIndices(const StateFiles& files, CheckpointWriter* writer);
-// Adds everything, for a rank that has and writes the whole state.
-absl::Status AddState(const TrainingState& state, CheckpointWriter* writer);
 // The contents of state.json. Waits for the device.
 nlohmann::json ExportState(const TrainingState& state);
 
@@ -97,8 +95,8 @@ JsonFields StateFields(const Checkpoint& checkpoint);
 // What decides whether a checkpoint can be restored, known before anything is
 // allocated.
 struct StateLayout {
-  std::vector<ParameterSlice> parameters;
-  at::ScalarType master = at::kFloat;  // of weights and moments
+  absl::Span<const ParameterSlice> parameters;  // outlive the layout
+  at::ScalarType master = at::kFloat;           // of weights and moments
   bool has_scaler = false;
 };
 

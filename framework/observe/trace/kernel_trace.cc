@@ -123,28 +123,27 @@ absl::Status KernelTrace::Collect() {
   StepProfile profile = BuildStepProfile(trace, options_.rows, options_.rates);
   AddCounters(counted_, &profile);
   nlohmann::ordered_json json = {{"device", trace.device}};
-  json.update(ProfileToJson(trace, profile));
+  const IdleTimeReport idle = AnalyzeIdleTime(trace);
+  const CriticalPath path = CriticalPathOf(trace, BuildDependencyGraph(trace));
+  json.update(ProfileToJson(profile, idle, path));
   RETURN_IF_ERROR(
       WriteFileAtomically(folder + "/profile.json", json.dump(1) + "\n"));
-  const IdleTimeReport idle = AnalyzeIdleTime(trace);
-  const DependencyGraph graph = BuildDependencyGraph(trace);
   RETURN_IF_ERROR(WriteFileAtomically(
       folder + "/profile.txt",
       absl::StrCat(FormatStepProfile(profile), "\n", FormatIdleTime(idle), "\n",
-                   FormatCriticalPath(CriticalPathOf(trace, graph)))));
+                   FormatCriticalPath(path))));
   LogInfo(absl::StrCat("traced steps ", first_step_, " to ", last_step_, ": ",
                        BoundSentence(idle.device), "; see ", folder,
                        "/profile.txt"));
   return absl::OkStatus();
 }
 
-nlohmann::ordered_json ProfileToJson(const Trace& trace,
-                                     const StepProfile& profile) {
-  const IdleTimeReport idle = AnalyzeIdleTime(trace);
-  const DependencyGraph graph = BuildDependencyGraph(trace);
+nlohmann::ordered_json ProfileToJson(const StepProfile& profile,
+                                     const IdleTimeReport& idle,
+                                     const CriticalPath& path) {
   return {{"step", StepProfileToJson(profile)},
           {"idle", IdleTimeToJson(idle)},
-          {"critical_path", CriticalPathToJson(CriticalPathOf(trace, graph))}};
+          {"critical_path", CriticalPathToJson(path)}};
 }
 
 }  // namespace tessera

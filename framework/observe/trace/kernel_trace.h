@@ -10,6 +10,8 @@
 #include "framework/base/phase_observer.h"
 #include "framework/observe/instrument.h"
 #include "framework/observe/trace/activity_source.h"
+#include "framework/observe/trace/critical_path.h"
+#include "framework/observe/trace/idle_time.h"
 #include "framework/observe/trace/step_profile.h"
 #include "framework/observe/trace/trace.h"
 #include "framework/observe/trace/trace_recorder.h"
@@ -88,9 +90,10 @@ class KernelTrace : public Instrument, public PhaseObserver {
 
 // {"step", "idle", "critical_path"}: StepProfileToJson(), IdleTimeToJson(),
 // CriticalPathToJson().
-// `profile`: that of the trace.
-nlohmann::ordered_json ProfileToJson(const Trace& trace,
-                                     const StepProfile& profile);
+// `profile`, `idle` and `path`: those of one trace.
+nlohmann::ordered_json ProfileToJson(const StepProfile& profile,
+                                     const IdleTimeReport& idle,
+                                     const CriticalPath& path);
 
 }  // namespace tessera
 

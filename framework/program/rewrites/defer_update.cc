@@ -1,13 +1,13 @@
 #include "framework/program/rewrites/defer_update.h"
 
 #include <algorithm>
-#include <cmath>
-#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "framework/base/check.h"
+#include "framework/program/rewrites/insert_runs.h"
+#include "framework/program/rewrites/shard.h"
 
 namespace tessera {
 namespace {
@@ -30,21 +30,6 @@ std::vector<GradientRange> Slices(const Schedule& schedule,
   }
   if (slices.back().empty()) slices.pop_back();
   return slices;
-}
-
-// `task` restricted to `slice`.
-Task SliceOf(const Task& task, const GradientRange& slice) {
-  const double part = static_cast<double>(slice.end - slice.begin) /
-                      static_cast<double>(task.range.end - task.range.begin);
-  const auto share = [part](int64_t amount) {
-    return std::llround(static_cast<double>(amount) * part);
-  };
-  Task sliced = task;
-  sliced.range = slice;
-  sliced.cost.flops *= part;
-  sliced.cost.bytes = share(task.cost.bytes);
-  for (int64_t& size : sliced.output.shape) size = share(size);
-  return sliced;
 }
 
 // The run of a task in slices, whose tasks it adds to `schedule`.
@@ -76,33 +61,28 @@ void DeferUpdate(Schedule* schedule, int spared_multiprocessors,
   if (first == schedule->runs.end()) return;
   TESSERA_CHECK(std::all_of(first, schedule->runs.end(), is_update),
                 "the update is not the end of the list");
-  std::vector<StepRun> tail(std::make_move_iterator(first),
-                            std::make_move_iterator(schedule->runs.end()));
-  schedule->runs.erase(first, schedule->runs.end());
-  std::vector<StepRun> runs;
-  for (StepRun& run : tail) {
-    const Task& task = schedule->tasks[run.task];
-    const bool gathers = task.kind == Task::Kind::kGather;
-    run.phase = Phase::kForward;
-    run.stream = gathers ? StepStream::kCommunication : StepStream::kUpdate;
-    if (gathers || task.own_part || !task.divisible) {
-      runs.push_back(std::move(run));
+  InsertedRuns updates;
+  std::vector<bool> removed;
+  for (StepRun& run : schedule->runs) {
+    removed.push_back(is_update(run));
+    if (!removed.back()) {
+      if (run.kind == StepRun::Kind::kForward && run.phase == Phase::kForward &&
+          run.micro_batch == 0) {
+        run.spared_multiprocessors = spared_multiprocessors;
+      }
       continue;
     }
-    for (StepRun& slice : SlicesOf(run, slice_bytes, schedule)) {
-      runs.push_back(std::move(slice));
+    const Task& task = schedule->tasks[run.task];
+    const bool gathers = task.kind == Task::Kind::kGather;
+    const bool whole = gathers || task.own_part || !task.divisible;
+    run.phase = Phase::kForward;
+    run.stream = gathers ? StepStream::kCommunication : StepStream::kUpdate;
+    for (StepRun& part : whole ? std::vector<StepRun>{run}
+                               : SlicesOf(run, slice_bytes, schedule)) {
+      updates.emplace(0, std::move(part));
     }
   }
-  const int moved = static_cast<int>(runs.size());
-  for (StepRun& later : schedule->runs) {
-    for (int& wait : later.waits) wait += moved;
-    if (later.kind == StepRun::Kind::kForward &&
-        later.phase == Phase::kForward && later.micro_batch == 0) {
-      later.spared_multiprocessors = spared_multiprocessors;
-    }
-    runs.push_back(std::move(later));
-  }
-  schedule->runs = std::move(runs);
+  InsertRuns(/*before=*/updates, /*after=*/{}, removed, schedule);
   schedule->starts_pending = true;
 }
 

@@ -43,17 +43,7 @@ StepRun SumSquares(const StepRun& squares, const Task& reduce,
 std::vector<Task> UpdateSection(const Task& whole, const Task& reduce,
                                 const GradientRange& section, int shards) {
   const int64_t bytes = section.end - section.begin;
-  const double share = static_cast<double>(bytes) /
-                       static_cast<double>(whole.range.end - whole.range.begin);
-  const auto part = [share](int64_t amount) {
-    return std::llround(static_cast<double>(amount) * share);
-  };
-  Task update = whole;
-  update.range = section;
-  update.cost.flops *= share;
-  update.cost.product_flops *= share;
-  update.cost.bytes = part(whole.cost.bytes);
-  for (int64_t& size : update.output.shape) size = part(size);
+  Task update = SliceOf(whole, section);
   Task gather = {.kind = Task::Kind::kGather,
                  .name = "weights",
                  .family = "all_gather",
@@ -67,6 +57,21 @@ std::vector<Task> UpdateSection(const Task& whole, const Task& reduce,
 }
 
 }  // namespace
+
+Task SliceOf(const Task& task, const GradientRange& slice) {
+  const double part = static_cast<double>(slice.end - slice.begin) /
+                      static_cast<double>(task.range.end - task.range.begin);
+  const auto share = [part](int64_t amount) {
+    return std::llround(static_cast<double>(amount) * part);
+  };
+  Task sliced = task;
+  sliced.range = slice;
+  sliced.cost.flops *= part;
+  sliced.cost.product_flops *= part;
+  sliced.cost.bytes = share(task.cost.bytes);
+  for (int64_t& size : sliced.output.shape) size = share(size);
+  return sliced;
+}
 
 void ScatterSums(int shards, Task* reduce) {
   if (reduce->own_part || shards == 1) return;

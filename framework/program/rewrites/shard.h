@@ -15,6 +15,9 @@ namespace tessera {
 // shard.
 void ShardUpdate(Schedule* schedule, int zero);
 
+// `task` restricted to `slice` of its range.
+Task SliceOf(const Task& task, const GradientRange& slice);
+
 // Makes `reduce`, a Task::Kind::kReduce, leave each rank its part of the sum.
 void ScatterSums(int shards, Task* reduce);
 

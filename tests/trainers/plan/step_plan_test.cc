@@ -276,10 +276,12 @@ TEST(MuonStepTest, MatricesAreUpdatedInWholeSlicesWithTheirCost) {
   ASSERT_EQ(updates.size(), 3u);
   EXPECT_EQ(updates[0]->family, "adamw");
   constexpr double kC = 1536, kF = 3584;
-  constexpr double kSquare = 5 * 6 * kC * kC * kC;
-  constexpr double kOblong = 5 * (4 * kC * kC * kF + 2 * kC * kC * kC);
-  EXPECT_EQ(updates[1]->cost.product_flops, 8 * kSquare + 3 * kOblong);
-  EXPECT_EQ(updates[2]->cost.product_flops, 3 * kOblong);
+  // Of symmetric products one half. An oblong matrix is multiplied by itself
+  // and by what five steps make of it twice, and has 14 small products.
+  constexpr double kSquare = 5 * 4 * kC * kC * kC;
+  constexpr double kOblong = 2 * 3 * kC * kC * kF + 14 * kC * kC * kC;
+  EXPECT_DOUBLE_EQ(updates[1]->cost.product_flops, 8 * kSquare + 3 * kOblong);
+  EXPECT_DOUBLE_EQ(updates[2]->cost.product_flops, 3 * kOblong);
   int64_t end = updates[0]->range.end;
   for (const Task* const update : {updates[1], updates[2]}) {
     EXPECT_EQ(update->family, "muon");
@@ -343,8 +345,8 @@ TEST(MuonStepTest, RanksUpdateWholeMatrices) {
   const auto whole = PlanStep(step.options, step.target);
   ASSERT_TRUE(whole.ok()) << whole.status();
   constexpr double kC = 1024, kF = 4096;
-  constexpr double kSquare = 5 * 6 * kC * kC * kC;
-  constexpr double kOblong = 5 * (4 * kC * kC * kF + 2 * kC * kC * kC);
+  constexpr double kSquare = 5 * 4 * kC * kC * kC;
+  constexpr double kOblong = 2 * 3 * kC * kC * kF + 14 * kC * kC * kC;
   const std::vector<const Task*> all = Updates((*whole)->train);
   ASSERT_EQ(all.size(), 3u);  // AdamW, and a section per layer
   for (const int zero : {1, 2, 3}) {

@@ -60,7 +60,7 @@ TEST(OverlapWeightGradientsTest, AtMostTwoWeightGradientsAreUnderWay) {
   const StreamOrder order(schedule);
   EXPECT_EQ(order.JoinedAt(6), 11);
   EXPECT_EQ(order.JoinedAt(8), 13);
-  EXPECT_EQ(order.LastOnMain(8), 7);
+  EXPECT_EQ(order.MayBeginAt(8), 8);
   EXPECT_TRUE(order.IsBefore(6, 12));
   EXPECT_FALSE(order.IsBefore(8, 12));
   // The gradient of an activation reads the weight only.
