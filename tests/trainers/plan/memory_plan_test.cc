@@ -96,7 +96,7 @@ TEST(MemoryPlanTest, CountsWhatNcclTakes) {
 }
 
 // Muon has no second moments, and a buffer for the largest batch: X, its
-// successor, A and the polynomial of w1 and w3 of a layer, and their norms.
+// successor and four small matrices of w1 and w3 of a layer, and their norms.
 TEST(MemoryPlanTest, CountsMuonsStateAndBuffer) {
   const DeviceInfo h200 = DeviceToPlanFor("H200").value();
   const RunPlan adamw = PlanRun(Config({}), {}, h200).value();
@@ -111,7 +111,7 @@ TEST(MemoryPlanTest, CountsMuonsStateAndBuffer) {
   EXPECT_EQ(before.optimizer - after.optimizer,
             4 * m.layers * (4 * c * c + 3 * c * f));
   EXPECT_EQ(after.other - before.other,
-            2 * 2 * (c * f + c * c) * int64_t{2} + 256);
+            2 * 2 * (c * f + 2 * c * c) * int64_t{2} + 256);
   EXPECT_EQ(with_rows.optimizer - after.optimizer,
             4 * m.layers * (5 * c + 2 * f));
   EXPECT_EQ(with_rows.other - after.other, 2 * 2 * f * int64_t{4});
