@@ -29,13 +29,13 @@ import sys
 
 from compare import (Deadline, Failed, OutOfTime, Served, Server, listed,
                      lm_step_options, race_parser, run_grid, write_report)
-from lm_race import OurStep, cells_of, largest, report, step_ms
+from lm_race import OurStep, cells_of, largest, median_ms, report
 
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "lm_dist.py"
 MOST_LEFT_GIB = 0.25
 
 FIGURES = [
-    step_ms("Step, ms"),
+    median_ms("Step, ms"),
     largest("Step by the host's clock, largest mean of a round, ms",
             "step_wall_ms", 2),
     largest("Peak of the allocated memory of a GPU, GiB", "peak_gib", 2),

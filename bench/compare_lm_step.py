@@ -3,7 +3,7 @@
 
 usage: compare_lm_step.py --ours="DIR/run train_step_bench --json" [--peers=sdpa,compile]
            [--cells=small:128:4,2.7B:1024:4] [--precisions=BF16] [--rounds=3]
-           [--time_limit_s=540] [--out=table.md]
+           [--parts] [--time_limit_s=540] [--out=table.md]
 
 A cell is SIZE:CONTEXT:BATCH. A clock drifts and a GPU warms up, so the sides
 alternate, the first one changes in every round, and the table compares ratios.
@@ -15,7 +15,8 @@ whose last line of output is a JSON object with "step_ms" ({"median", "min",
 "max"}), "first_step_s", "held_gib" and "backend". The peer is
 bench/peers/lm_step.py --serve, one process for all cells, which holds no GPU
 memory while ours runs. --ours_options adds options to ours for every cell, such
-as --set=attention.backend=NAIVE.
+as --set=attention.backend=NAIVE. --parts adds tables of the forward pass and of
+forward and backward, "forward_ms" and "forward_backward_ms".
 
 Cells that do not fit in the time limit are left out and listed.
 """
@@ -25,14 +26,16 @@ import sys
 
 from compare import (Deadline, Served, listed, lm_step_options, race_parser,
                      run_grid, start_servers, stop_servers, write_report)
-from lm_race import OurStep, cells_of, largest, report, step_ms
+from lm_race import OurStep, cells_of, largest, median_ms, report
 
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "lm_step.py"
 
 
 # The longest first step is the one for which nothing was in a compiler's cache.
-FIGURES = [step_ms("Step, ms"), largest("First step, s", "first_step_s", 1),
+FIGURES = [median_ms("Step, ms"), largest("First step, s", "first_step_s", 1),
            largest("Memory held, GiB", "held_gib", 2)]
+PARTS = [median_ms("Forward, ms", "forward_ms"),
+         median_ms("Forward and backward, ms", "forward_backward_ms")]
 
 
 def heading(machine, arguments):
@@ -44,6 +47,7 @@ def heading(machine, arguments):
 def parse_arguments():
     parser = race_parser(__doc__, [sys.executable, str(PEER), "--serve"])
     parser.add_argument("--ours_options", default="")
+    parser.add_argument("--parts", action="store_true")
     parser.add_argument("--peers", type=listed, default=["sdpa"])
     parser.add_argument("--cells", type=cells_of,
                         default=cells_of("small:128:4,small:1024:4"))
@@ -69,7 +73,8 @@ def main():
                                      arguments.rounds, deadline)
     finally:
         stop_servers(servers)
-    write_report(report(heading(peer.machine, arguments), FIGURES, results,
+    figures = FIGURES + PARTS if arguments.parts else FIGURES
+    write_report(report(heading(peer.machine, arguments), figures, results,
                         left_out, arguments), arguments.out)
 
 

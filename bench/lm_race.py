@@ -48,9 +48,8 @@ def with_spread(values):
     return f"{median:.2f} ±{spread:.1f} %"
 
 
-def step_ms(title):
-    return Figure(title, lambda records: medians(records, "step_ms"),
-                  with_spread)
+def median_ms(title, figure="step_ms"):
+    return Figure(title, lambda records: medians(records, figure), with_spread)
 
 
 def largest(title, figure, digits):

@@ -4,14 +4,16 @@ usage: lm_step.py [--device=cuda|cpu] VARIANT PRECISION SIZE:CONTEXT:BATCH ...
        lm_step.py [--device=cuda|cpu] --serve
 
 VARIANT    seed            attention as two einsums and a softmax
+           seed_compile    seed under torch.compile
            sdpa            F.scaled_dot_product_attention
            compile         sdpa under torch.compile
            compile_graphs  compile with CUDA graphs (mode reduce-overhead)
 PRECISION  FP32, TF32, or BF16 (autocast)
 
-Measures the step with fused AdamW, the seconds from the making of the model to
-the end of its first step, compilation included, and the memory that PyTorch's
-allocator takes from the driver. --serve reads cells from standard input, one
+Measures the step with fused AdamW, its forward pass and that with the backward
+pass, the seconds from the making of the model to the end of its first step,
+compilation included, and the memory that PyTorch's allocator takes from the
+driver. --serve reads cells from standard input, one
 JSON object per line ({"variant": .., "precision": .., "size": ..,
 "context": .., "batch": ..}), and answers each with one line of JSON: importing
 torch takes seconds, so one process measures many cells.
@@ -28,7 +30,7 @@ from torch import nn
 from common import (SIZES, VOCABULARY, call_times_ms, check_known, free_memory,
                     held_gib, peer_parser, serve, summary)
 
-VARIANTS = ("seed", "sdpa", "compile", "compile_graphs")
+VARIANTS = ("seed", "seed_compile", "sdpa", "compile", "compile_graphs")
 PRECISIONS = ("FP32", "TF32", "BF16")
 ROPE_THETA = 10_000.0
 NORM_EPSILON = 1e-5
@@ -158,7 +160,7 @@ def make_loss(model, cell, device):
             return F.cross_entropy(logits.flatten(0, 1).float(),
                                    targets.flatten())
 
-    if cell.variant == "compile":
+    if cell.variant in ("compile", "seed_compile"):
         return torch.compile(loss, dynamic=False)
     if cell.variant == "compile_graphs":
         return torch.compile(loss, mode="reduce-overhead", dynamic=False)
@@ -173,7 +175,7 @@ def measure(cell, device):
         "high" if cell.precision == "TF32" else "highest")
     size = SIZES[cell.size]
     attend = (written_out_attention
-              if cell.variant == "seed" else library_attention)
+              if cell.variant.startswith("seed") else library_attention)
     with torch.device(device):
         model = TransformerLm(size, cell.context, attend)
         ids, targets = (torch.randint(0, VOCABULARY, (cell.batch, cell.context))
@@ -181,19 +183,29 @@ def measure(cell, device):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     loss = make_loss(model, cell, device)
 
-    def step():
-        model.zero_grad(set_to_none=True)
+    def forward():
         torch.compiler.cudagraph_mark_step_begin()
-        loss(ids, targets).backward()
+        return loss(ids, targets)
+
+    def forward_backward():
+        model.zero_grad(set_to_none=True)
+        forward().backward()
+
+    def step():
+        forward_backward()
         optimizer.step()
 
     call_times_ms(step, device, warm_up=0, measured=1)
     first_step_s = time.monotonic() - start
-    step_ms = summary(call_times_ms(step, device))
+    step_ms, forward_backward_ms, forward_ms = (
+        summary(call_times_ms(call, device))
+        for call in (step, forward_backward, forward))
     parameters = sum(p.numel() for p in model.parameters())
     tflops = step_flops(size, parameters, cell) / step_ms["median"] / 1e9
-    return {"step_ms": step_ms, "first_step_s": first_step_s, "tflops": tflops,
-            "held_gib": held_gib(device), "parameters": parameters}
+    return {"step_ms": step_ms, "forward_backward_ms": forward_backward_ms,
+            "forward_ms": forward_ms, "first_step_s": first_step_s,
+            "tflops": tflops, "held_gib": held_gib(device),
+            "parameters": parameters}
 
 
 def run(cell, device):

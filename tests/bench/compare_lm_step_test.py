@@ -23,7 +23,8 @@ context = fields["model.context_length"]
 open(log, "a").write("ours " + context + "\\n")
 time.sleep(seconds)
 times = {"median": ms, "min": ms, "max": ms}
-figures = {"step_ms": times, "first_step_s": 1.5, "held_gib": 1.0,
+figures = {"step_ms": times, "forward_ms": times, "forward_backward_ms": times,
+           "first_step_s": 1.5, "held_gib": 1.0,
            "backend": fields.get("attention.backend", "AUTO")}
 if context == "4096": sys.exit(3)
 if context == "8192": sys.exit("head_dim 81 is not supported")
@@ -34,12 +35,13 @@ PEER = """
 import json, sys
 print(json.dumps({"device": "a GPU", "torch": "2.11.0", "cudnn": 91900}), flush=True)
 times = {"median": 8.0, "min": 8.0, "max": 8.0}
+parts = {"forward_ms": {"median": 2.0}, "forward_backward_ms": {"median": 5.0}}
 for line in sys.stdin:
     cell = json.loads(line)
     open(sys.argv[1], "a").write(cell["variant"] + " " + str(cell["context"]) + "\\n")
     print("chatter", flush=True)
-    print(json.dumps(dict(cell, step_ms=times, first_step_s=6.0, held_gib=2.0, status="OK")),
-          flush=True)
+    print(json.dumps(dict(cell, **parts, step_ms=times, first_step_s=6.0, held_gib=2.0,
+                          status="OK")), flush=True)
 """
 
 
@@ -86,6 +88,14 @@ class CompareLmStepTest(unittest.TestCase):
         self.assertEqual(row[5:], ["1.00", "2.00", "**0.50**"])
         self.assertEqual(out.read_text(), done.stdout)
         self.assertIn("a GPU, torch 2.11.0", done.stdout)
+
+    def test_parts_have_tables_of_their_own(self):
+        done = self.compare("--cells=small:128:4", "--parts")
+        for title, ratio in (("Forward, ms", "2.00"),
+                             ("Forward and backward, ms", "0.80"),
+                             ("Step, ms", "0.50")):
+            self.assertEqual(self.rows(done.stdout, title)[0][-1], f"**{ratio}**")
+        self.assertNotIn("Forward", self.compare("--cells=small:128:4").stdout)
 
     def test_every_measurement_is_in_the_raw_lines(self):
         done = self.compare("--cells=small:128:4,small:256:8",
