@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 
 namespace tessera {
@@ -41,6 +42,11 @@ std::string Fold(absl::string_view text, int width, int indent) {
     first = false;
   }
   return folded;
+}
+
+std::string LabelledLine(absl::string_view label, absl::string_view value,
+                         int indent) {
+  return Fold(absl::StrFormat("%-12s%s", label, value), 80, indent) + "\n";
 }
 
 }  // namespace tessera

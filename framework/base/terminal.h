@@ -17,6 +17,10 @@ bool CanRedraw(int descriptor);
 // which count. A longer word, such as a path, is not broken.
 std::string Fold(absl::string_view text, int width, int indent);
 
+// "label       value", folded to 80 columns, with a newline.
+std::string LabelledLine(absl::string_view label, absl::string_view value,
+                         int indent = 12);
+
 }  // namespace tessera
 
 #endif  // FRAMEWORK_BASE_TERMINAL_H_

@@ -18,7 +18,7 @@ namespace tessera {
 namespace {
 
 constexpr int kLinesPerHeader = 50;
-constexpr int kColumns = 80, kLabelColumns = 12, kBarColumns = 24;
+constexpr int kBarColumns = 24;
 constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
 
 // Overwrites `width` columns of the current line. Uses "\r" and no escape code,
@@ -92,9 +92,7 @@ std::string FormatRunDescription(const RunDescription& run) {
   std::string text;
   for (const auto& [label, value] : lines) {
     if (value.empty()) continue;
-    const std::string line =
-        absl::StrFormat("%-*s%s", kLabelColumns, label, value);
-    absl::StrAppend(&text, Fold(line, kColumns, kLabelColumns), "\n");
+    absl::StrAppend(&text, LabelledLine(label, value));
   }
   return absl::StrCat(text, run.memory_table);
 }

@@ -16,13 +16,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kColumns = 80, kIndent = 14;
-
 void AddLine(absl::string_view label, absl::string_view value,
              std::string* text) {
-  absl::StrAppend(
-      text, Fold(absl::StrFormat("%-12s%s", label, value), kColumns, kIndent),
-      "\n");
+  absl::StrAppend(text, LabelledLine(label, value, /*indent=*/14));
 }
 
 void AddLargest(const LargestValue& value, absl::string_view note,

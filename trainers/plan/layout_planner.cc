@@ -27,7 +27,6 @@
 namespace tessera {
 namespace {
 
-constexpr int kColumns = 80, kIndent = 12;
 constexpr int kLastZeroStage = 3;  // there are no others
 
 void Validate(const LinkConfig& link, const Violations& violations) {
@@ -128,9 +127,7 @@ std::string Name(const PlannedLayout& planned) {
 
 void AddLine(absl::string_view label, absl::string_view value,
              std::string* text) {
-  absl::StrAppend(
-      text, Fold(absl::StrFormat("%-12s%s", label, value), kColumns, kIndent),
-      "\n");
+  absl::StrAppend(text, LabelledLine(label, value));
 }
 
 // "computing +3.10 ms, waiting for ranks -1.20 ms, memory +2.00 GiB".

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -24,26 +23,7 @@ absl::string_view IdleClassName(IdleClass idle_class) {
   return kNames[static_cast<int>(idle_class)];
 }
 
-// An activity and the call that issued it, which may be missing.
-struct Issued {
-  const DeviceActivity* activity = nullptr;
-  const HostCall* call = nullptr;
-};
-
-std::vector<Issued> IssuedActivities(const Trace& trace) {
-  std::unordered_map<uint32_t, const HostCall*> calls;
-  for (const HostCall& call : trace.calls) {
-    calls.emplace(call.correlation, &call);  // the outermost is the first
-  }
-  std::vector<Issued> issued;
-  for (const DeviceActivity& activity : trace.activities) {
-    const auto call = calls.find(activity.correlation);
-    issued.push_back({&activity, call == calls.end() ? nullptr : call->second});
-  }
-  return issued;
-}
-
-IdleClass ClassOfGap(int64_t begin_ns, const Issued& next,
+IdleClass ClassOfGap(int64_t begin_ns, const IssuedActivity& next,
                      const IdleTimeOptions& options) {
   if (next.call != nullptr && next.call->begin_ns > begin_ns) {
     return IdleClass::kHostWait;
@@ -75,7 +55,7 @@ class GapFinder {
 
   // Calls visit(gap begin, class) if there is a gap before `next`.
   template <typename Visit>
-  void Add(const Issued& next, const Visit& visit) {
+  void Add(const IssuedActivity& next, const Visit& visit) {
     const DeviceActivity& activity = *next.activity;
     if (end_ns_ != kNever && activity.begin_ns > end_ns_) {
       visit(end_ns_, ClassOfGap(end_ns_, next, options_));
@@ -94,14 +74,14 @@ class GapFinder {
   int64_t busy_ns_ = 0;
 };
 
-std::vector<StreamIdleTime> IdleTimeOfStreams(const std::vector<Issued>& issued,
-                                              const IdleTimeOptions& options) {
+std::vector<StreamIdleTime> IdleTimeOfStreams(
+    const std::vector<IssuedActivity>& issued, const IdleTimeOptions& options) {
   struct Stream {
     GapFinder gaps;
     IdleTime idle;
   };
   std::map<StreamKey, Stream> streams;
-  for (const Issued& next : issued) {
+  for (const IssuedActivity& next : issued) {
     const StreamKey key(next.activity->device, next.activity->stream);
     Stream& stream =
         streams.try_emplace(key, Stream{.gaps = GapFinder(options)})
@@ -120,14 +100,15 @@ std::vector<StreamIdleTime> IdleTimeOfStreams(const std::vector<Issued>& issued,
   return result;
 }
 
-void AnalyzeDevice(const Trace& trace, const std::vector<Issued>& issued,
+void AnalyzeDevice(const Trace& trace,
+                   const std::vector<IssuedActivity>& issued,
                    const IdleTimeOptions& options, IdleTimeReport* report) {
   if (issued.empty()) return;
   DeviceTime& device = report->device;
   GapFinder all(options), compute(options);
   std::unordered_map<int, bool> is_communication;  // by name
   std::vector<std::pair<IdleGap, const DeviceActivity*>> gaps;
-  for (const Issued& next : issued) {
+  for (const IssuedActivity& next : issued) {
     const DeviceActivity& activity = *next.activity;
     all.Add(next, [&](int64_t begin_ns, IdleClass idle_class) {
       Add(idle_class, activity.begin_ns - begin_ns, &device.idle);
@@ -154,7 +135,7 @@ void AnalyzeDevice(const Trace& trace, const std::vector<Issued>& issued,
   }
 }
 
-LaunchStatistics LaunchesOf(const std::vector<Issued>& issued) {
+LaunchStatistics LaunchesOf(const std::vector<IssuedActivity>& issued) {
   LaunchStatistics statistics;
   struct Event {
     int64_t ns;
@@ -238,7 +219,7 @@ double DeviceTime::communication_bound() const {
 
 IdleTimeReport AnalyzeIdleTime(const Trace& trace,
                                const IdleTimeOptions& options) {
-  const std::vector<Issued> issued = IssuedActivities(trace);
+  const std::vector<IssuedActivity> issued = IssuedActivities(trace);
   IdleTimeReport report;
   report.streams = IdleTimeOfStreams(issued, options);
   report.other_streams = KeepBusiest(options.most_streams, &report.streams);

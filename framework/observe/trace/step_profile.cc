@@ -283,22 +283,15 @@ class ProfileBuilder {
     struct Issued {
       int64_t call_ns, end_ns;
     };
-    std::unordered_map<uint32_t, const HostCall*> calls;
-    for (const HostCall& call : trace_.calls) {
-      calls.emplace(call.correlation, &call);
-    }
     std::vector<Issued> issued;
-    for (const DeviceActivity& activity : trace_.activities) {
-      const auto call = calls.find(activity.correlation);
-      if (call == calls.end()) continue;
-      if (issued.empty()) {  // the first to begin
-        const int64_t delay = activity.begin_ns - call->second->end_ns;
-        if (delay > kIdleLaunchNs) {
-          issued.push_back(
-              {std::numeric_limits<int64_t>::min(), activity.begin_ns});
-        }
+    for (const auto& [activity, call] : IssuedActivities(trace_)) {
+      if (call == nullptr) continue;
+      if (issued.empty() &&  // the first to begin
+          activity->begin_ns - call->end_ns > kIdleLaunchNs) {
+        issued.push_back(
+            {std::numeric_limits<int64_t>::min(), activity->begin_ns});
       }
-      issued.push_back({call->second->begin_ns, activity.end_ns});
+      issued.push_back({call->begin_ns, activity->end_ns});
     }
     absl::c_stable_sort(issued, [](const Issued& a, const Issued& b) {
       return a.call_ns < b.call_ns;

@@ -101,4 +101,17 @@ int NameTable::IndexOf(absl::string_view name) {
   return index;
 }
 
+std::vector<IssuedActivity> IssuedActivities(const Trace& trace) {
+  std::unordered_map<uint32_t, const HostCall*> calls;
+  for (const HostCall& call : trace.calls) {
+    calls.emplace(call.correlation, &call);  // the outermost is the first
+  }
+  std::vector<IssuedActivity> issued;
+  for (const DeviceActivity& activity : trace.activities) {
+    const auto call = calls.find(activity.correlation);
+    issued.push_back({&activity, call == calls.end() ? nullptr : call->second});
+  }
+  return issued;
+}
+
 }  // namespace tessera

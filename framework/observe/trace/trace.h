@@ -99,6 +99,14 @@ struct Trace {
   std::string PathOf(int range) const;
 };
 
+// An activity and the call that issued it, which may be missing.
+struct IssuedActivity {
+  const DeviceActivity* activity = nullptr;
+  const HostCall* call = nullptr;
+};
+// Of all activities, in their order. They point to `trace`.
+std::vector<IssuedActivity> IssuedActivities(const Trace& trace);
+
 // The calling thread's id in the kernel, as HostCall::thread.
 uint32_t CurrentThreadId();
 
