@@ -255,15 +255,18 @@ TEST(ConsoleTest, TheBarIsRedrawnBelowNewLines) {
     EXPECT_TRUE(console.OnStepEnd(101).ok());
     EXPECT_TRUE(console.OnStepLogged(Record()).ok());
     now = start + absl::Seconds(20);
+    EXPECT_TRUE(console.OnStepEnd(999).ok());
+    now = start + absl::Seconds(20.05);  // the last step is always drawn
     EXPECT_TRUE(console.OnStepEnd(1000).ok());
   }
   const std::string first = bar(100, 10, std::nullopt);
+  const std::string second = bar(999, 20, Record().loss);
   const std::string text = TextOf(terminal);
   EXPECT_EQ(text,
             absl::StrCat(FormatRunDescription(Description()), erase(""), first,
                          erase(first), FormatStepHeader(), first, erase(first),
-                         FormatStep(Record()), first, erase(first),
-                         bar(1000, 20, Record().loss), "\n"));
+                         FormatStep(Record()), first, erase(first), second,
+                         erase(second), bar(1000, 20, Record().loss), "\n"));
   // No escape codes, which some terminals would print.
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   EXPECT_LE(bar(10'000'000, 1'000'000, 10.1234).size(), 80u);

@@ -153,6 +153,32 @@ TEST_P(RandomProgramTest, KeepsWhatWasPlanned) {
   EXPECT_EQ(executor.live_bytes(), KeptBytes(schedule, lifetimes));
 }
 
+// Leaves the values of tasks as they are.
+class NoTasks : public TaskRunner {
+  void Run(const Task&, absl::Span<const at::Tensor>,
+           absl::Span<const at::Tensor>) override {}
+};
+
+// Weights that a rank gathers are not kept for backward.
+TEST_P(RandomProgramTest, KeepsNoGatheredWeights) {
+  constexpr int64_t kWide = 32;  // weights are large enough to divide
+  RandomProgram made(GetParam(), {kRows, kWide});
+  const Program& program = *made.program;
+  const Sharding sharding = {.shards = 2};
+  const auto store = ParameterStore::Create(program.parameters(),
+                                            {.seed = 3, .sharding = sharding})
+                         .value();
+  const Schedule schedule =
+      Rewritten(StepOf(program, made.loss, /*micro_batches=*/1, sharding),
+                {.recompute = made.SomeSegments(), .zero = 3});
+  const Lifetimes lifetimes = PlanLifetimes(schedule);
+  NoTasks tasks;
+  Executor executor(schedule, lifetimes, *store, {.tasks = &tasks});
+  executor.SetInput(made.x, at::ones({kRows, kWide}));
+  executor.Run(0, schedule.FirstBackward());
+  EXPECT_EQ(executor.live_bytes(), KeptBytes(schedule, lifetimes));
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomProgramTest, ::testing::Range(0, 60));
 
 // Notes which micro-batches the repeated runs stand for.

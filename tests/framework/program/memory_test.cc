@@ -1,7 +1,10 @@
 #include "framework/program/memory.h"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/program/caching_allocator.h"
@@ -11,6 +14,7 @@
 #include "framework/program/schedule.h"
 #include "gtest/gtest.h"
 #include "tests/framework/program/random_program.h"
+#include "tests/framework/program/test_ops.h"
 #include "tests/framework/program/two_layers.h"
 
 namespace tessera::testing {
@@ -64,6 +68,36 @@ TEST(MemoryTest, ReplayFindsTheLargestMoment) {
   }
   CachingAllocator full(/*capacity=*/0);
   EXPECT_EQ(ReplayAllocations(schedule, lifetimes, &full), std::nullopt);
+}
+
+// Needs a workspace far larger than its values.
+class WorkspaceOp : public Op {
+ public:
+  absl::string_view kind() const override { return "workspace"; }
+  std::string kernel() const override { return "test"; }
+  void Forward(const ForwardArgs&) const override {}
+  void Backward(const BackwardArgs&) const override {}
+  BackwardReads ReadsInBackward(Positions) const override { return {}; }
+  int64_t ForwardWorkspaceBytes() const override { return 1 << 14; }
+};
+
+TEST(MemoryTest, ReplayCountsTheWorkspaceOfTheLargestMoment) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
+  const Value copy =
+      b.Add(std::make_unique<WorkspaceOp>(), "workspace", {x}, {b.type(x)})[0];
+  const Value loss = Total(b, Square(b, copy));
+  b.Output(loss);
+  const Program program = std::move(b).Build().value();
+  const Schedule schedule = ForwardSchedule(program);
+  const Lifetimes lifetimes = PlanLifetimes(schedule);
+  CachingAllocator allocator;
+  const std::optional<int> peak =
+      ReplayAllocations(schedule, lifetimes, &allocator);
+  ASSERT_TRUE(peak.has_value());
+  EXPECT_EQ(DescribeRun(schedule, *peak), "the forward of workspace");
+  EXPECT_EQ(allocator.peak_allocated(),
+            MemoryOverTime(schedule, lifetimes)[*peak].total());
 }
 
 TEST(MemoryTest, ReplayCountsWhatOpsAllocate) {

@@ -69,6 +69,28 @@ TEST(PlanLayoutsTest, MemoryIsThatOfThePlanOfARun) {
                     Not(HasSubstr("too large"))));
 }
 
+// Ranks that divide the state across nodes have no copy engines between them.
+TEST(PlanLayoutsTest, MemoryAcrossNodesIsThatOfThePlanOfARunThere) {
+  ClusterConfig cluster = TwoH100();
+  cluster.set_nodes(2);
+  *cluster.mutable_between_nodes() = cluster.inside_node();
+  const RunConfig config = Small();
+  const LayoutPlans plans = PlanLayouts(config, cluster).value();
+  for (const PlannedLayout& planned : plans.layouts) {
+    const int ranks = planned.layout.mesh.ranks();
+    RunConfig same = config;
+    same.mutable_layout()->set_zero(planned.layout.zero);
+    same.mutable_recompute()->set_policy(planned.recompute);
+    WorldInfo world;
+    world.world_size = ranks;
+    world.local_world_size = std::min(ranks, 2);
+    const auto plan = PlanRun(same, world, DeviceToPlanFor("H100").value());
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(planned.memory.total(), plan->memory.report.total())
+        << ranks << " ranks, ZeRO " << planned.layout.zero;
+  }
+}
+
 TEST(PlanLayoutsTest, CountsRanksInPowersOfTwoAndAllGpus) {
   ClusterConfig cluster = TwoH100();
   cluster.set_nodes(3);

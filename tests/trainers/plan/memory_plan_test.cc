@@ -145,6 +145,22 @@ TEST(MemoryPlanTest, RanksDivideMuonsState) {
             4 * m.layers / 2 * 4 * c);
 }
 
+// Without padding, as above.
+TEST(MemoryPlanTest, RanksDivideTheAverageOfTheWeights) {
+  const auto average = [](const char* zero) {
+    const auto optimizer = [zero](const char* more) {
+      return PlanRun(Config({"training.batch_size=8", zero, more}),
+                     {.world_size = 8, .local_world_size = 8},
+                     DeviceToPlanFor("H200").value())
+          ->memory.report.optimizer;
+    };
+    return optimizer("optimizer.ema.decay=0.9") -
+           optimizer("optimizer.clip_norm=1");
+  };
+  EXPECT_GT(average("layout.zero=1"), 0);
+  EXPECT_EQ(8 * average("layout.zero=1"), average("layout.zero=0"));
+}
+
 // With 128k words and 64k tokens, an evaluation takes 4.2 GB of logits. Under a
 // graph it takes them from the memory of the step, whatever runs first.
 TEST(MemoryPlanTest, AnEvaluationTakesTheMemoryOfTheStep) {

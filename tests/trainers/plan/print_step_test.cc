@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "framework/base/file.h"
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/run_records.h"
@@ -119,6 +120,13 @@ TEST(PrintStepTest, PrintsHowLongEachOpTook) {
   profile["step"]["dropped"] = 5;
   std::ofstream(folder + "/profile.json") << profile;
   EXPECT_THAT(print({}).output, HasSubstr("lacks 5 records"));
+  const auto log = ReadFile(run + "/run.jsonl");
+  ASSERT_TRUE(log.ok()) << log.status();
+  std::ofstream(run + "/run.jsonl") << absl::StrReplaceAll(
+      *log, {{R"("world_size":1)", R"("world_size":2)"}});
+  EXPECT_THAT(print({}).output,
+              ContainsRegex("was measured on 2 x CPU.*, but this step is "
+                            "planned for 1 x CPU"));
 }
 
 }  // namespace

@@ -1,19 +1,25 @@
 // Tests that the rewrites of a step's list leave a list that computes the same,
 // with random programs.
 
+#include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ATen/ATen.h"
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "framework/base/torch_status.h"
 #include "framework/optim/gradient_norm.h"
 #include "framework/program/executor.h"
 #include "framework/program/lifetime.h"
+#include "framework/program/program.h"
+#include "framework/program/rewrites/shard_weights.h"
 #include "framework/program/schedule.h"
 #include "framework/program/verify.h"
 #include "gtest/gtest.h"
 #include "tests/framework/program/random_program.h"
+#include "tests/framework/program/test_ops.h"
 
 namespace tessera::testing {
 namespace {
@@ -111,6 +117,39 @@ TEST(RewritesTest, EveryWaitIsNeeded) {
     }
   }
   EXPECT_GT(waits, 2'000);
+}
+
+// How many sections a pass gathers whose products read these weights in turn,
+// each of which is a section.
+int GatheredSections(const std::vector<int>& read) {
+  constexpr int64_t kWidth = 8, kBytes = kWidth * kWidth * 4;
+  ProgramBuilder b(CpuTarget());
+  std::vector<Weight> weights;
+  std::vector<GradientRange> sections;
+  for (int w = 0; w <= *absl::c_max_element(read); ++w) {
+    weights.push_back(Matrix(b, absl::StrCat(w, ".weight"), kWidth, kWidth));
+    sections.push_back({w * kBytes, (w + 1) * kBytes});
+  }
+  Value y = b.Input("x", {{kSizes.rows, kWidth}, at::kFloat});
+  for (const int w : read) y = Product(b, y, weights[w]);
+  b.Output(y);
+  const Program program = std::move(b).Build().value();
+  Schedule schedule = ForwardSchedule(program);
+  schedule.gradients = sections;
+  schedule.shards = {.sections = sections,
+                     .divisible = std::vector<bool>(sections.size(), true),
+                     .sharding = {.shards = 2}};
+  ShardWeights(&schedule, {.kind = Task::Kind::kUnshard}, /*depth=*/2);
+  return static_cast<int>(
+      absl::c_count_if(schedule.runs, [&](const StepRun& run) {
+        return schedule.IsTask(run, Task::Kind::kUnshard);
+      }));
+}
+
+TEST(RewritesTest, WeightsStayGatheredWhileOneOtherSectionIsRead) {
+  EXPECT_EQ(GatheredSections({0, 0}), 1);
+  EXPECT_EQ(GatheredSections({0, 1, 0, 1, 0}), 2);
+  EXPECT_EQ(GatheredSections({0, 1, 2, 0}), 4);
 }
 
 // Trains with a list. It stands for one of two ranks with equal gradients, and
