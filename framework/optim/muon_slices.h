@@ -54,8 +54,9 @@ std::vector<MuonSlice> MuonSlices(absl::Span<const ParameterSlice> parameters,
                                   absl::Span<const ParameterSection> sections,
                                   int shards);
 
-// The dtype of X and its products: FP16, whose products err an eighth as much
-// as those of BF16, in the paper, unless the policy's products are in FP32.
+// The dtype of X and its products: FP16, in which the iteration errs about an
+// eighth as much as in the paper's BF16, unless the policy's products are in
+// FP32.
 at::ScalarType MuonDtype(const PrecisionPolicy& precision);
 
 // After how many Newton-Schulz steps at a time X is multiplied.
