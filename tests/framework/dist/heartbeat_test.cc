@@ -91,5 +91,38 @@ TEST_F(HeartbeatTest, ReportsWhatAnotherRankAnnounces) {
   EXPECT_EQ(report_, "the disk is full");
 }
 
+// A store that answers rank 1 a few times and then no more, as if rank 0 were
+// suspended, until Resume().
+class SuspendedStore : public MemoryStore {
+ public:
+  absl::StatusOr<int64_t> Add(const std::string& key, int64_t value) override {
+    if (key == "beats/1" && ++beats_ > 3) resumed_.WaitForNotification();
+    return MemoryStore::Add(key, value);
+  }
+  void Resume() { resumed_.Notify(); }
+
+ private:
+  int beats_ = 0;  // of one thread
+  absl::Notification resumed_;
+};
+
+TEST(HeartbeatOfRankOneTest, RankZeroIsLostIfItsStoreNeverAnswers) {
+  const auto store = std::make_shared<SuspendedStore>();
+  std::string report;
+  absl::Notification reported;
+  Heartbeat heartbeat(store,
+                      {.rank = 1,
+                       .world_size = 2,
+                       .interval = absl::Milliseconds(10),
+                       .timeout = absl::Milliseconds(50)},
+                      [&](absl::string_view lost) {
+                        report = std::string(lost);
+                        reported.Notify();
+                      });
+  EXPECT_TRUE(reported.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_THAT(report, HasSubstr("rank 0 of 2 has not answered for 50ms"));
+  store->Resume();
+}
+
 }  // namespace
 }  // namespace tessera
