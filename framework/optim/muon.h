@@ -47,7 +47,7 @@ class Muon {
        const AdamW& adamw)
       : options_(options), store_(store), dtype_(dtype), adamw_(adamw) {}
   absl::Status Update(const MuonBatch& batch, const at::Tensor& matrices);
-  // For `direction`, which is X or its successor in `work`.
+  // `direction` is U or X, a tensor of `work`.
   MuonBuffers Buffers(const MuonBatch& batch, const at::Tensor& matrices,
                       const MuonWorkspace& work,
                       const at::Tensor& direction) const;

@@ -22,10 +22,8 @@ struct MuonBatch {
   int64_t numel() const { return rows * cols; }  // of each
   // The size of X X^T or X^T X, whichever is smaller.
   int64_t gram() const { return rows < cols ? rows : cols; }
-  // Whether Newton-Schulz steps of products in `dtype` iterate the matrix of
-  // that size: where the other is at least twice as large, and in FP16, whose
-  // products then err less than those of X in BF16. In FP32 they would err up
-  // to ten times as much as products of X.
+  // Whether Newton-Schulz steps iterate the matrix of that size: in FP16, if
+  // the longer side is at least twice the shorter. FP32 would lose accuracy.
   bool iterates_gram(at::ScalarType dtype) const {
     return dtype == at::kHalf && numel() >= 2 * gram() * gram();
   }
@@ -59,7 +57,7 @@ std::vector<MuonSlice> MuonSlices(absl::Span<const ParameterSlice> parameters,
 // FP32.
 at::ScalarType MuonDtype(const PrecisionPolicy& precision);
 
-// After how many Newton-Schulz steps at a time X is multiplied.
+// The number of Newton-Schulz steps before each multiplication of X.
 std::vector<int> NewtonSchulzRuns(int steps, bool iterates_gram);
 
 // The tensors that the update of a batch needs, in one buffer: X and its

@@ -21,8 +21,8 @@ double ScaleOf(const at::Tensor& x) {
   return std::exp2(std::min(15.0, std::floor(std::log2(numel) / 2)));
 }
 
-// Q of `steps` steps from A = X X^T / scale^2, of one step without a I; `wide`
-// is X or its transposed view, whichever has no more rows than columns.
+// Q of `steps` steps from A = X X^T / scale^2; for one step, Q leaves out a I.
+// `wide` is X or its transposed view, whichever has no more rows than columns.
 absl::StatusOr<at::Tensor> ProductOfSteps(const at::Tensor& wide, double scale,
                                           int steps,
                                           const MuonWorkspace& workspace) {

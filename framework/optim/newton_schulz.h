@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-// The matrices X of muon_math.h after `steps` Newton-Schulz steps, from the
-// matrices U in workspace.u(). The result is one of the workspace's tensors.
+// The matrices X of muon_math.h after `steps` >= 1 Newton-Schulz steps, from
+// the matrices U in workspace.u(), which it overwrites. The result is one of
+// the workspace's tensors.
 //
 // With Z = a I + b A + c A^2, a step is X <- Z X. If the workspace has
 // four_grams(), several steps multiply X at once by Q, the product of their Z,
@@ -19,7 +20,7 @@ namespace tessera {
 //
 // The products of small matrices take the place of those with the long sides
 // of X. Errors of a 16-bit A grow, so A = X X^T is computed anew after each of
-// NewtonSchulzRuns(). All products but those with X have symmetric results
+// NewtonSchulzRuns(). All products except Q X are symmetric
 // (symmetric_product.h).
 //
 // In FP16 X is scaled by a power of two while it is iterated: an element of a

@@ -68,8 +68,9 @@ absl::Status UpdateMuonWeights(const MuonBuffers& buffers,
 absl::Status MultiplySymmetric(const at::Tensor& d, const at::Tensor& a,
                                const at::Tensor& b, const SymmetricSum& sum,
                                const at::Tensor& c) {
-  // Of symmetric A and B, A^T B: rounding leaves them not quite symmetric, and
-  // in an iteration the error of A B^T would grow.
+  // A times itself is A A^T, whose halves are equal. Of two matrices, A^T B:
+  // rounding leaves them not quite symmetric, and in an iteration the error of
+  // A B^T would grow.
   const bool of_one = a.const_data_ptr() == b.const_data_ptr();
   const SymmetricProductParams params = {
       .count = a.size(0),
@@ -78,7 +79,7 @@ absl::Status MultiplySymmetric(const at::Tensor& d, const at::Tensor& a,
       .transposed = !of_one || a.stride(2) != 1,
       .a = a.const_data_ptr(),
       .b = b.const_data_ptr(),
-      .c = c.defined() ? c.const_data_ptr() : nullptr,
+      .c = sum.beta != 0 ? c.const_data_ptr() : nullptr,
       .d = d.data_ptr(),
       .alpha = static_cast<float>(sum.alpha),
       .beta = static_cast<float>(sum.beta),

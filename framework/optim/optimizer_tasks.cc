@@ -49,22 +49,30 @@ Task AdamWTask(const ParameterLayout& layout, const PrecisionPolicy& precision,
           .range = {0, gradients}};
 }
 
-// The products of newton_schulz.h and the passes over X around them. Of a
-// symmetric result one half is computed.
-Cost NewtonSchulzCost(const MuonBatch& batch, int steps, at::ScalarType dtype) {
+// The products of newton_schulz.h and the passes over X around them. Where our
+// kernel computes them (symmetric_product.h), one half of a symmetric result.
+Cost NewtonSchulzCost(const MuonBatch& batch, int steps, at::ScalarType dtype,
+                      const DeviceInfo& device) {
   const auto size = static_cast<int64_t>(c10::elementSize(dtype));
   const auto s = static_cast<double>(batch.gram());
   const double with_x = 2 * static_cast<double>(batch.numel()) * s;
   const int64_t squares = batch.gram() * batch.gram();
+  const double symmetric = dtype == at::kHalf &&
+                                   device.compute_capability == 90 &&
+                                   batch.rows % 8 == 0 && batch.cols % 8 == 0
+                               ? 0.5
+                               : 1;
   // U is written, read for its norm, and scaled; X is read. NorMuon reads it
   // once more.
   int64_t elements = (batch.row_moments() ? 6 : 5) * batch.numel();
   double flops = 0;
   for (const int run : NewtonSchulzRuns(steps, batch.iterates_gram(dtype))) {
-    // A reads X, and the next X reads X and Q; Z reads A; each further step has
-    // three products of small matrices.
-    flops += 1.5 * with_x + (run + 3 * (run - 1)) * s * s * s;
-    elements += 3 * batch.numel() + (2 + 2 * run + 9 * (run - 1)) * squares;
+    // A reads X, and the next X reads X and Q, after one step X twice; Z reads
+    // A; each further step has three products of small matrices.
+    flops += (1 + symmetric) * with_x +
+             symmetric * 2 * (run + 3 * (run - 1)) * s * s * s;
+    elements += (run > 1 ? 3 : 4) * batch.numel() +
+                (2 + 2 * run + 9 * (run - 1)) * squares;
   }
   flops *= static_cast<double>(batch.count());
   return {.flops = flops,
@@ -94,7 +102,7 @@ Task MuonTask(const MuonSlice& slice, const MuonOptions& options,
   Cost products;
   std::map<int, double> flops;  // by part
   for (const MuonBatch& batch : slice.batches) {
-    const Cost cost = NewtonSchulzCost(batch, options.ns_steps, dtype);
+    const Cost cost = NewtonSchulzCost(batch, options.ns_steps, dtype, device);
     flops[batch.part] += cost.flops;
     products += cost;
   }

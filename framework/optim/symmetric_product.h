@@ -17,11 +17,14 @@ struct SymmetricSum {
 // whose D is symmetric: B is the transposed view of A, or A and B are symmetric
 // and commute. A is [count, n, k], contiguous or a transposed view; other
 // matrices are [count, n, n], contiguous and symmetric. C may be undefined if
-// beta is 0; D is none of the others. FP16 with n and k that are multiples of 8
-// is computed by a kernel of ours on compute capability 9.0, which computes one
-// of two mirrored elements; everything else by LibTorch, 16-bit types on a CPU
-// by way of FP32. Throws like LibTorch; the status is that of the kernel's
-// launch.
+// beta is 0; D is none of the others.
+//
+// FP16 with n and k that are multiples of 8 is computed by a kernel of ours on
+// compute capability 9.0: of two mirrored elements one, except in blocks of 256
+// x 256 on the diagonal. Everything else is LibTorch's, 16-bit types on a CPU
+// by way of FP32. On other GPUs FP16 needs FP32 sums in cuBLAS, which
+// PrecisionPolicy asks for. Throws like LibTorch; the status is that of the
+// kernel's launch.
 absl::Status SymmetricProduct(const at::Tensor& d, const at::Tensor& a,
                               const at::Tensor& b, const SymmetricSum& sum,
                               const at::Tensor& c = {});

@@ -55,8 +55,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(
 // The part that --weights of a program asks for: "TRAINED" or "EMA".
 absl::StatusOr<Checkpoint::Part> ModelPart(absl::string_view weights);
 
-// The newest good checkpoint of a folder of checkpoints up to step `last`; null
-// if there is none. Logs a warning for each damaged one that it skips.
+// The newest good checkpoint of a folder of checkpoints up to step `last`;
+// errors as of LatestGood(). Logs a warning for each damaged one that it skips.
 absl::StatusOr<std::unique_ptr<Checkpoint>> NewestCheckpoint(
     const std::string& checkpoints, Checkpoint::Part part,
     const VerifiedShare& share,

@@ -99,12 +99,12 @@ void ExpectOrthogonal(const std::vector<Shape>& shapes, at::Device device) {
   }
 }
 
-TEST(NewtonSchulz, ErrsLessThanThePapersProducts) {
+TEST(NewtonSchulz, ErrsAtMostTwiceAsMuchAsInBf16) {
   ExpectOrthogonal({{1, 8}, {7, 13}, {64, 64}, {40, 80}, {128, 512}, {384, 96}},
                    at::kCPU);
 }
 
-TEST(GpuNewtonSchulz, ErrsLessThanThePapersProducts) {
+TEST(GpuNewtonSchulz, ErrsAtMostTwiceAsMuchAsInBf16) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   ExpectOrthogonal(
       {{7, 13}, {64, 64}, {264, 264}, {520, 1048}, {1048, 264}, {256, 1000}},
@@ -115,11 +115,12 @@ TEST(GpuNewtonSchulz, ErrsLessThanThePapersProducts) {
 // smaller than others.
 TEST(NewtonSchulz, HasTheRangeOfBf16) {
   const at::Tensor u =
-      Matrices(32, 128, "normal").to(at::kBFloat16).mul_(std::ldexp(1.0, -24));
-  u.select(1, 3).mul_(1.0 / 1024);
-  const at::Tensor oracle = Plain(u.to(at::kDouble));
-  EXPECT_TRUE(ErrorBudget::AgainstBaseline(Plain(u), oracle)
-                  .Accepts(Orthogonal(u, at::kHalf, at::kCPU)));
+      Matrices(32, 128, "normal").to(at::kBFloat16).mul_(std::ldexp(1.0, -20));
+  u.select(1, 3).mul_(std::ldexp(1.0, -14));
+  const auto small_rows = [](const at::Tensor& x) { return x.select(1, 3); };
+  EXPECT_TRUE(ErrorBudget::AgainstBaseline(small_rows(Plain(u)),
+                                           small_rows(Plain(u.to(at::kDouble))))
+                  .Accepts(small_rows(Orthogonal(u, at::kHalf, at::kCPU))));
 }
 
 TEST(NewtonSchulz, MultipliesXAfterRunsOfSteps) {

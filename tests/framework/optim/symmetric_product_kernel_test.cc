@@ -13,9 +13,10 @@
 namespace tessera {
 namespace {
 
+using testing::BitEqual;
 using testing::ErrorBudget;
 
-// The CUDA kernel, on a CPU: no tile, one, tiles across the edges, mirror
+// The CUDA kernel, on a CPU: less than a tile, tiles across the edges, mirror
 // images.
 TEST(SymmetricProductKernel, EqualsFp64) {
   struct Shape {
@@ -55,6 +56,27 @@ TEST(SymmetricProductKernel, EqualsFp64) {
           << (transposed ? " transposed" : "");
     }
   }
+}
+
+// Small integers, so that all products are exact.
+TEST(SymmetricProductKernel, OfTwoMatrices) {
+  constexpr int64_t kCount = 2, kN = 392;
+  at::manual_seed(7);
+  at::Tensor s = at::randint(-1, 2, {kCount, kN, kN}).tril();
+  s = s + s.tril(-1).transpose(1, 2);
+  const at::Tensor square = at::bmm(s, s);
+  const at::Tensor a = s.to(at::kHalf), b = square.to(at::kHalf);
+  at::Tensor d = at::full_like(a, NAN);
+  const SymmetricProductParams params = {.count = kCount,
+                                         .n = kN,
+                                         .k = kN,
+                                         .transposed = true,
+                                         .a = a.const_data_ptr(),
+                                         .b = b.const_data_ptr(),
+                                         .d = d.data_ptr(),
+                                         .alpha = 0.125f};
+  ASSERT_EQ(LaunchSymmetricProduct(params, nullptr), cudaSuccess);
+  EXPECT_TRUE(BitEqual(d, (at::bmm(s, square) / 8).to(at::kHalf)));
 }
 
 }  // namespace

@@ -80,6 +80,28 @@ TEST(SymmetricProduct, EqualsFp64) {
   }
 }
 
+// Small integers, so that all products are exact.
+void ExpectPowers(at::Device device) {
+  at::manual_seed(7);
+  at::Tensor s = at::randint(-1, 2, {2, 520, 520}).tril();
+  s = s + s.tril(-1).transpose(1, 2);
+  const at::Tensor square = at::bmm(s, s);
+  const auto half = [&](const at::Tensor& x) {
+    return x.to(device, at::kHalf);
+  };
+  at::Tensor d = at::empty_like(half(s));
+  ASSERT_TRUE(
+      SymmetricProduct(d, half(s), half(square), {.alpha = 0.125}).ok());
+  EXPECT_TRUE(BitEqual(d.cpu(), (at::bmm(s, square) / 8).to(at::kHalf)));
+}
+
+TEST(SymmetricProduct, OfTwoMatrices) { ExpectPowers(at::kCPU); }
+
+TEST(GpuSymmetricProduct, OfTwoMatrices) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  ExpectPowers(at::Device(at::kCUDA, 0));
+}
+
 TEST(GpuSymmetricProduct, EqualsFp64) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const at::Device device(at::kCUDA, 0);

@@ -282,6 +282,13 @@ TEST(MuonStepTest, MatricesAreUpdatedInWholeSlicesWithTheirCost) {
   constexpr double kOblong = 2 * 3 * kC * kC * kF + 14 * kC * kC * kC;
   EXPECT_DOUBLE_EQ(updates[1]->cost.product_flops, 8 * kSquare + 3 * kOblong);
   EXPECT_DOUBLE_EQ(updates[2]->cost.product_flops, 3 * kOblong);
+  // In FP32 all elements are computed, step by step as written.
+  RandomStep fp32 = step;
+  fp32.target.precision = PrecisionPolicy(PrecisionMode::kFp32);
+  const auto as_written = PlanStep(fp32.options, fp32.target);
+  ASSERT_TRUE(as_written.ok()) << as_written.status();
+  EXPECT_DOUBLE_EQ(Updates((*as_written)->train)[2]->cost.product_flops,
+                   3 * 5 * (4 * kC * kC * kF + 2 * kC * kC * kC));
   int64_t end = updates[0]->range.end;
   for (const Task* const update : {updates[1], updates[2]}) {
     EXPECT_EQ(update->family, "muon");
