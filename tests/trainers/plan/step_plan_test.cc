@@ -285,6 +285,7 @@ TEST(MuonStepTest, MatricesAreUpdatedInWholeSlicesWithTheirCost) {
   // In FP32 all elements are computed, step by step as written.
   RandomStep fp32 = step;
   fp32.target.precision = PrecisionPolicy(PrecisionMode::kFp32);
+  fp32.ChooseBackend();
   const auto as_written = PlanStep(fp32.options, fp32.target);
   ASSERT_TRUE(as_written.ok()) << as_written.status();
   EXPECT_DOUBLE_EQ(Updates((*as_written)->train)[2]->cost.product_flops,
