@@ -120,17 +120,18 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
   std::unique_ptr<Runner>& runner = runners_[{length, use}];
   if (runner != nullptr) return runner.get();
   ASSIGN_OR_RETURN(NextTokenProgram next, ProgramFor(length, use));
-  next = Fused(std::move(next));
-  std::unique_ptr<Runner> made;
-  RETURN_IF_ERROR(StatusFromTorch([&] {
-    made = std::make_unique<Runner>(std::move(next), parameters_);
-    if constexpr (kCudaBuild) {
-      if (use == CacheUse::kExtend && MayRecord(made->next.program)) {
-        made->work.SetGraph(MakeCudaGraph(plan_.device.device));
-      }
-    }
-  }));
+  auto made = std::make_unique<Runner>(Fused(std::move(next)), parameters_);
   RETURN_IF_ERROR(VerifyLifetimes(made->schedule, made->lifetimes).status());
+  if constexpr (kCudaBuild) {
+    if (use == CacheUse::kExtend && MayRecord(made->next.program)) {
+      made->work.SetGraph(MakeCudaGraph(plan_.device.device));
+    }
+  }
+  GrowCaches(length, made->next.program.info(made->next.caches[0]).type);
+  for (size_t layer = 0; layer < caches_.size(); ++layer) {
+    made->executor.SetInput(made->next.caches[layer],
+                            caches_[layer].narrow(0, 0, length));
+  }
   runner = std::move(made);
   return runner.get();
 }
@@ -192,20 +193,14 @@ absl::StatusOr<std::vector<float>> NextTokenModel::LogitsAfter(
   const int64_t length = std::min(tokens, context);
   const int64_t padded = extends ? CacheRows(length, context, plan_.device)
                                  : PaddedLength(length, context);
-  ASSIGN_OR_RETURN(
-      Runner* const runner,
-      RunnerFor(padded, extends ? CacheUse::kExtend : CacheUse::kFill));
   std::vector<float> result;
   const absl::Status run = StatusFromTorchOr([&]() -> absl::Status {
-    const NextTokenProgram& next = runner->next;
-    GrowCaches(padded, next.program.info(next.caches[0]).type);
-    for (size_t layer = 0; layer < caches_.size(); ++layer) {
-      runner->executor.SetInput(next.caches[layer],
-                                caches_[layer].narrow(0, 0, padded));
-    }
+    ASSIGN_OR_RETURN(
+        Runner* const runner,
+        RunnerFor(padded, extends ? CacheUse::kExtend : CacheUse::kFill));
     runner->SetTexts(texts, extends ? 1 : length, length - 1);
     RETURN_IF_ERROR(runner->Run());
-    runner->logits.copy_(runner->executor.Get(next.logits));
+    runner->logits.copy_(runner->executor.Get(runner->next.logits));
     const float* const data = runner->logits.const_data_ptr<float>();
     result.assign(data, data + runner->logits.numel());
     return absl::OkStatus();

@@ -39,7 +39,8 @@ class NextTokenModel {
 
  private:
   struct Runner;
-  // For up to `length` tokens of each of batch_ texts.
+  // For up to `length` tokens of each of batch_ texts. Throws LibTorch's
+  // exceptions.
   absl::StatusOr<Runner*> RunnerFor(int64_t length, CacheUse use);
   absl::StatusOr<NextTokenProgram> ProgramFor(int64_t length, CacheUse use);
   // Whether a program may be launched as a CUDA graph.

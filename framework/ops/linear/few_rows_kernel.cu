@@ -1,11 +1,12 @@
 #include <algorithm>
 
 #include "framework/cuda/eight.cuh"
+#include "framework/cuda/instructions.cuh"
 #include "framework/cuda/kernel.cuh"
 #include "framework/ops/linear/few_rows_kernel.h"
 
 // Bound by reading W. One thread block on each multiprocessor loops over rows
-// of W. Each of its warps reads two at a time, and the block keeps 80 KiB in
+// of W. Each of its warps reads four at a time, and the block keeps 80 KiB in
 // flight with cp.async: register loads would need as much space in L1. It
 // begins before it waits for x, so that memory stays busy while the previous
 // kernel, on the other half of the multiprocessor, finishes.
@@ -13,17 +14,15 @@
 namespace tessera {
 namespace {
 
-constexpr int kWarps = 16, kThreads = kWarps * device::kWarp;
+constexpr int kWarps = 8, kThreads = kWarps * device::kWarp;
 constexpr int kElements = device::Eight<float>::kElements;  // of a lane
 constexpr int kTurn = device::kWarp * kElements;            // of a warp
-constexpr int kPair = 2;                                    // rows of W
+constexpr int kGroup = 4;                                   // rows of W
 constexpr int kAhead = 5;                                   // turns
-constexpr size_t kAheadBytes = sizeof(uint4) * kAhead * kPair * kThreads;
+constexpr int kAheadBytes = sizeof(uint4) * kAhead * kGroup * kThreads;
 
-__device__ __forceinline__ void CopyAsync(uint4* to, const void* from) {
-  const auto shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared),
-               "l"(from)
+__device__ __forceinline__ void CopyAsync(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from)
                : "memory");
 }
 __device__ __forceinline__ void EndTurn() {
@@ -34,46 +33,54 @@ __device__ __forceinline__ void WaitForTurn() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 1) : "memory");
 }
 
-// Pairs of rows of W: with SwiGLU those of the two products that make an
-// element of y, else neighbours, of which the last one may have only a first.
-__host__ __device__ __forceinline__ int64_t Pairs(const FewRowsParams& p) {
-  return p.swiglu ? p.out : (p.out + 1) / kPair;
+// A group of rows of W makes kGroup neighbouring elements of a row of y; with
+// SwiGLU half as many, each from a row of either product.
+__host__ __device__ __forceinline__ int Columns(const FewRowsParams& p) {
+  return p.swiglu ? kGroup / 2 : kGroup;
+}
+__host__ __device__ __forceinline__ int Groups(const FewRowsParams& p) {
+  return (static_cast<int>(p.out) + Columns(p) - 1) / Columns(p);
 }
 
-// Copies of a warp's pairs, turn by turn, one pair after another; of a row
-// alone twice. A lane reads only what it copied itself.
+// Copies of a warp's groups, turn by turn, one group after another. Rows that
+// the last group lacks are those of its last element of y. A lane reads only
+// what it copied itself.
 template <typename T>
 class Requests {
  public:
-  __device__ __forceinline__ Requests(const FewRowsParams& p, int64_t pair,
-                                      int64_t step, uint4* slots)
-      : p_(p), pair_(pair), step_(step), slots_(slots + threadIdx.x) {
-    Point();
+  __device__ __forceinline__ Requests(const FewRowsParams& p, int group,
+                                      int step, uint4* slots)
+      : weight_(static_cast<const T*>(p.weight) + Lane()),
+        in_(static_cast<int>(p.in)),
+        out_(static_cast<int>(p.out)),
+        columns_(Columns(p)),
+        groups_(Groups(p)),
+        group_(group),
+        step_(step),
+        slots_(slots + threadIdx.x) {
 #pragma unroll
     for (int turn = 0; turn < kAhead; ++turn) Next();
   }
 
   // This lane's pieces of the oldest turn, once they are there.
   __device__ __forceinline__ const T* Oldest(int row) const {
-    return reinterpret_cast<const T*>(slots_ +
-                                      (slot_ * kPair + row) * kThreads);
+    return reinterpret_cast<const T*>(Slot(row));
   }
 
   // Requests another turn in place of the oldest.
   __device__ __forceinline__ void Next() {
-    if (pair_ < Pairs(p_)) {
-      if (begin_ + Lane() < p_.in) {
+    if (group_ < groups_) {
+      if (begin_ + Lane() < in_) {
 #pragma unroll
-        for (int row = 0; row < kPair; ++row) {
-          CopyAsync(slots_ + (slot_ * kPair + row) * kThreads,
-                    rows_[row] + begin_);
+        for (int row = 0; row < kGroup; ++row) {
+          CopyAsync(SharedAddress(Slot(row)),
+                    weight_ + int64_t{Row(row)} * in_ + begin_);
         }
       }
       begin_ += kTurn;
-      if (begin_ >= p_.in) {
+      if (begin_ >= in_) {
         begin_ = 0;
-        pair_ += step_;
-        Point();
+        group_ += step_;
       }
     }
     EndTurn();
@@ -84,30 +91,32 @@ class Requests {
   __device__ __forceinline__ static int Lane() {
     return static_cast<int>(threadIdx.x) % device::kWarp * kElements;
   }
-  __device__ __forceinline__ void Point() {
-    const int64_t first = p_.swiglu ? pair_ : kPair * pair_;
-    const int64_t second =
-        p_.swiglu ? p_.out + pair_ : min(first + 1, p_.out - 1);
-    const T* const w = static_cast<const T*>(p_.weight) + Lane();
-    rows_[0] = w + first * p_.in;
-    rows_[1] = w + second * p_.in;
+  __device__ __forceinline__ uint4* Slot(int row) const {
+    return slots_ + (slot_ * kGroup + row) * kThreads;
+  }
+  // The row of W of the group's row `row`.
+  __device__ __forceinline__ int Row(int row) const {
+    const bool second = row >= columns_;  // SwiGLU's other product
+    const int column = group_ * columns_ + (second ? row - columns_ : row);
+    return min(column, out_ - 1) + (second ? out_ : 0);
   }
 
-  const FewRowsParams& p_;
-  int64_t pair_, step_;
-  uint4* slots_;
-  const T* rows_[kPair];
+  const T* const weight_;
+  const int in_, out_, columns_, groups_;
+  int group_;
+  const int step_;
+  uint4* const slots_;
   int begin_ = 0, slot_ = 0;
 };
 
 // Adds the products of a turn's pieces of W with those of each row of x.
 template <typename T, int kRows>
 __device__ __forceinline__ void AddProducts(const Requests<T>& requests,
-                                            const T* x, int rows, int64_t in,
-                                            float (&sums)[kRows][kPair]) {
-  float weights[kPair][kElements];
+                                            const T* x, int rows, int in,
+                                            float (&sums)[kRows][kGroup]) {
+  float weights[kGroup][kElements];
 #pragma unroll
-  for (int m = 0; m < kPair; ++m) {
+  for (int m = 0; m < kGroup; ++m) {
     device::Eight<T>(requests.Oldest(m)).ToFloats(weights[m]);
   }
 #pragma unroll
@@ -116,7 +125,7 @@ __device__ __forceinline__ void AddProducts(const Requests<T>& requests,
     float values[kElements];
     device::Eight<T>(x + row * in).ToFloats(values);
 #pragma unroll
-    for (int m = 0; m < kPair; ++m) {
+    for (int m = 0; m < kGroup; ++m) {
       float sum = 0;  // a partial sum: more accurate for long rows
 #pragma unroll
       for (int e = 0; e < kElements; ++e) sum += weights[m][e] * values[e];
@@ -182,29 +191,27 @@ __device__ __forceinline__ void Prepare(const FewRowsParams& p, T* to,
   }
 }
 
-// Writes what a pair of products makes of a row of y.
+// Writes what a group of products makes of a row of y.
 template <typename T, typename Y>
-__device__ __forceinline__ void Write(const FewRowsParams& p, int64_t row,
-                                      int64_t pair,
-                                      const float (&products)[kPair]) {
-  const int64_t column = p.swiglu ? pair : kPair * pair;
-  const int64_t element = row * p.out + column;
-  Y* const y = static_cast<Y*>(p.y) + element;
-  if (p.swiglu) {
-    const float a = device::Rounded<T>(products[0]),
-                b = device::Rounded<T>(products[1]);
-    *y = device::FromFloat<Y>(a / (1 + device::Exp<T>(-a)) * b);
-    return;
-  }
+__device__ __forceinline__ void Write(const FewRowsParams& p, int row,
+                                      int group,
+                                      const float (&products)[kGroup]) {
+  const int columns = Columns(p), out = static_cast<int>(p.out);
 #pragma unroll
-  for (int m = 0; m < kPair; ++m) {
-    if (column + m >= p.out) return;
+  for (int m = 0; m < kGroup; ++m) {
+    const int column = group * columns + m;
+    if (m >= columns || column >= out) return;
+    const int64_t element = row * p.out + column;
     float value = products[m];
-    if (p.residual != nullptr) {
+    if (p.swiglu) {
+      const float a = device::Rounded<T>(value),
+                  b = device::Rounded<T>(products[(m + kGroup / 2) % kGroup]);
+      value = a / (1 + device::Exp<T>(-a)) * b;
+    } else if (p.residual != nullptr) {
       const Y* const residual = static_cast<const Y*>(p.residual) + element;
-      value = device::ToFloat(residual[m]) + device::Rounded<T>(value);
+      value = device::ToFloat(*residual) + device::Rounded<T>(value);
     }
-    y[m] = device::FromFloat<Y>(value);
+    static_cast<Y*>(p.y)[element] = device::FromFloat<Y>(value);
   }
 }
 
@@ -215,9 +222,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   extern __shared__ uint4 shared[];
   const int lane = threadIdx.x % device::kWarp, in = static_cast<int>(p.in);
   const int warp = static_cast<int>(threadIdx.x) / device::kWarp;
-  const int64_t step = int64_t{gridDim.x} * kWarps;
-  int64_t pair = blockIdx.x + int64_t{gridDim.x} * warp;
-  Requests<T> requests(p, pair, step, shared);
+  const int blocks = static_cast<int>(gridDim.x), groups = Groups(p);
+  const int first = static_cast<int>(blockIdx.x) + blocks * warp;
+  Requests<T> requests(p, first, blocks * kWarps, shared);
   T* const rows = reinterpret_cast<T*>(shared + kAheadBytes / sizeof(uint4));
   if (p.gain != nullptr) {
     for (int i = threadIdx.x * kElements; i < in; i += kThreads * kElements) {
@@ -228,8 +235,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   float factors[kRows];
   Prepare(p, rows, factors);
   const T* const x = rows + lane * kElements;
-  for (; pair < Pairs(p); pair += step) {
-    float sums[kRows][kPair] = {};
+  for (int group = first; group < groups; group += blocks * kWarps) {
+    float sums[kRows][kGroup] = {};
     for (int begin = 0; begin < in; begin += kTurn) {
       WaitForTurn();
       if (begin + lane * kElements < in) {
@@ -241,10 +248,10 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int row = 0; row < kRows; ++row) {
       if (row >= p.rows) break;
 #pragma unroll
-      for (int m = 0; m < kPair; ++m) {
+      for (int m = 0; m < kGroup; ++m) {
         sums[row][m] = device::WarpSum(sums[row][m]) * factors[row];
       }
-      if (lane == 0) Write<T, Y>(p, row, pair, sums[row]);
+      if (lane == 0) Write<T, Y>(p, row, group, sums[row]);
     }
   }
 }
@@ -263,8 +270,7 @@ cudaError_t LaunchWith(const FewRowsParams& p, cudaStream_t stream) {
   const size_t shared = kAheadBytes + p.rows * p.in * sizeof(T);
   error = ShareMultiprocessor(kernel, shared);
   if (error != cudaSuccess) return error;
-  const auto blocks =
-      static_cast<unsigned>(std::min<int64_t>(multiprocessors, Pairs(p)));
+  const int blocks = std::min(multiprocessors, Groups(p));
   return LaunchEarly(kernel, blocks, kThreads, shared, stream, p);
 }
 
