@@ -80,6 +80,29 @@ Cost NewtonSchulzCost(const MuonBatch& batch, int steps, at::ScalarType dtype,
           .product_flops = flops};
 }
 
+// The share of the products of the rank with the most to do. It counts over all
+// slices, because a rank that has updated its part of one need not wait for
+// the others.
+double LargestPart(absl::Span<const MuonSlice> slices,
+                   const MuonOptions& options, at::ScalarType dtype,
+                   const DeviceInfo& device) {
+  std::map<int, double> flops;  // by part
+  double all = 0;
+  for (const MuonSlice& slice : slices) {
+    for (const MuonBatch& batch : slice.batches) {
+      const Cost cost =
+          NewtonSchulzCost(batch, options.ns_steps, dtype, device);
+      flops[batch.part] += cost.flops;
+      all += cost.flops;
+    }
+  }
+  double largest = 0;
+  for (const auto& [part, of_part] : flops) {
+    largest = std::max(largest, of_part / all);
+  }
+  return largest;
+}
+
 Task MuonTask(const MuonSlice& slice, const MuonOptions& options,
               int64_t weight_traffic, const PrecisionPolicy& precision,
               const DeviceInfo& device) {
@@ -99,17 +122,9 @@ Task MuonTask(const MuonSlice& slice, const MuonOptions& options,
                    weight_traffic},
       .range = {slice.begin * gradient, slice.end * gradient},
       .divisible = false};
-  Cost products;
-  std::map<int, double> flops;  // by part
   for (const MuonBatch& batch : slice.batches) {
-    const Cost cost = NewtonSchulzCost(batch, options.ns_steps, dtype, device);
-    flops[batch.part] += cost.flops;
-    products += cost;
+    task.cost += NewtonSchulzCost(batch, options.ns_steps, dtype, device);
   }
-  for (const auto& [part, of_part] : flops) {
-    task.largest_part = std::max(task.largest_part, of_part / products.flops);
-  }
-  task.cost += products;
   return task;
 }
 
@@ -149,13 +164,17 @@ std::vector<Task> UpdateTasks(const ParameterLayout& layout, int shards,
   const int64_t extent = layout.trainable_extent - layout.adamw_extent;
   const int64_t traffic = WeightTraffic(layout.trainable_weights) -
                           WeightTraffic(layout.adamw_weights);
-  for (const MuonSlice& slice :
-       MuonSlices(layout.slices, layout.sections, shards)) {
+  const std::vector<MuonSlice> slices =
+      MuonSlices(layout.slices, layout.sections, shards);
+  const double largest_part =
+      LargestPart(slices, muon, MuonDtype(precision), device);
+  for (const MuonSlice& slice : slices) {
     const double share = static_cast<double>(slice.end - slice.begin) /
                          static_cast<double>(extent);
     tasks.push_back(MuonTask(slice, muon,
                              std::llround(share * static_cast<double>(traffic)),
                              precision, device));
+    tasks.back().largest_part = largest_part;
     if (!ema) continue;
     const double weights =
         share * static_cast<double>(layout.trainable_weights.parameters() -

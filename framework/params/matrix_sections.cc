@@ -147,6 +147,87 @@ void JoinLast(Blocks blocks, int shards, std::vector<MatrixSection>* sections) {
   *sections = std::move(best);
 }
 
+// Neighbouring parts that blocks connect.
+struct PartGroup {
+  int begin, end;
+};
+
+std::vector<PartGroup> GroupsOf(Blocks blocks, int shards,
+                                const MatrixSection& section) {
+  std::vector<bool> begins(shards, true);  // by part: a group
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    const int64_t begin = section.offsets[b];
+    const int last = section.PartOf(begin + blocks[b].numel() - 1);
+    for (int part = section.PartOf(begin); part < last; ++part) {
+      begins[part + 1] = false;
+    }
+  }
+  std::vector<PartGroup> groups;
+  for (int part = 0; part < shards; ++part) {
+    if (begins[part]) groups.push_back({part, part});
+    ++groups.back().end;
+  }
+  return groups;
+}
+
+std::vector<double> WorkOfParts(Blocks blocks, int shards,
+                                const MatrixSection& section) {
+  std::vector<double> work(shards, 0);
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    int64_t begin = section.offsets[b];
+    for (size_t m = 0; m < blocks[b].matrices.size(); ++m) {
+      const int64_t numel = blocks[b].matrices[m];
+      work[section.PartOf(begin)] += blocks[b].work.empty()
+                                         ? static_cast<double>(numel)
+                                         : blocks[b].work[m];
+      begin += numel;
+    }
+  }
+  return work;
+}
+
+// A section's groups of parts in another order: the new place of each part.
+std::vector<int> PlacesInOrder(absl::Span<const PartGroup> order, int shards) {
+  std::vector<int> places(shards);
+  int next = 0;
+  for (const PartGroup& group : order) {
+    for (int part = group.begin; part < group.end; ++part) {
+      places[part] = next++;
+    }
+  }
+  return places;
+}
+
+// Of all rotations of the groups, also mirrored, takes the one after which the
+// sum of squares of the ranks' work is least. Adds the section's to `work`.
+void ArrangeParts(Blocks blocks, std::vector<double>* work,
+                  MatrixSection* section) {
+  const int shards = static_cast<int>(work->size());
+  std::vector<PartGroup> groups = GroupsOf(blocks, shards, *section);
+  const std::vector<double> own = WorkOfParts(blocks, shards, *section);
+  double least = std::numeric_limits<double>::max();
+  std::vector<int> best;
+  for (size_t order = 0; order < 2 * groups.size(); ++order) {
+    const std::vector<int> places = PlacesInOrder(groups, shards);
+    double squares = 0;
+    for (int part = 0; part < shards; ++part) {
+      const double sum = (*work)[places[part]] + own[part];
+      squares += sum * sum;
+    }
+    if (squares < least) {
+      least = squares;
+      best = places;
+    }
+    absl::c_rotate(groups, groups.begin() + 1);
+    if (order + 1 == groups.size()) absl::c_reverse(groups);
+  }
+  for (int part = 0; part < shards; ++part) (*work)[best[part]] += own[part];
+  for (int64_t& offset : section->offsets) {
+    const int part = section->PartOf(offset);
+    offset += (best[part] - part) * section->part;
+  }
+}
+
 }  // namespace
 
 int64_t MatrixBlock::numel() const {
@@ -173,6 +254,13 @@ std::vector<MatrixSection> DivideMatrices(Blocks blocks, int shards,
     begin = end;
   }
   JoinLast(blocks, shards, &sections);
+  std::vector<double> work(shards, 0);  // of each rank so far
+  begin = 0;
+  for (MatrixSection& section : sections) {
+    ArrangeParts(blocks.subspan(begin, section.offsets.size()), &work,
+                 &section);
+    begin += section.offsets.size();
+  }
   return sections;
 }
 

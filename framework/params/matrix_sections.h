@@ -14,6 +14,9 @@ namespace tessera {
 struct MatrixBlock {
   std::vector<int64_t> matrices;  // elements of each
   std::string unit;               // ParameterBlockSpec::unit
+  // How much there is to compute for each matrix, compared with others; empty:
+  // in proportion to its elements.
+  std::vector<double> work;
 
   int64_t numel() const;
 };
@@ -37,6 +40,10 @@ struct MatrixSection {
 // it takes in the next blocks, too: with few matrices some ranks would have
 // nothing. If the last section then makes padding of all more than 1/16, it is
 // joined with those before it.
+//
+// The parts of a section have equally many weights, not equal work. Which rank
+// has most to do alternates: each section has its parts in the order that
+// leaves the ranks closest to equal work so far.
 std::vector<MatrixSection> DivideMatrices(absl::Span<const MatrixBlock> blocks,
                                           int shards, int64_t section_elements);
 

@@ -28,6 +28,15 @@ int64_t NumElements(const std::vector<int64_t>& shape) {
                          std::multiplies<int64_t>());
 }
 
+// How much Muon computes for a matrix, compared with others: about half as much
+// per weight if the matrix is at least twice as long as wide
+// (framework/optim/newton_schulz.h).
+double MuonWork(const std::vector<int64_t>& shape) {
+  const auto [side, length] = std::minmax(shape[0], shape[1]);
+  const int64_t work = side * side * length;
+  return static_cast<double>(length >= 2 * side ? work : 2 * work);
+}
+
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
@@ -183,6 +192,7 @@ class Placement {
       added.unit = block->unit;
       for (const ParameterSpec& member : block->members) {
         added.matrices.push_back(NumElements(member.shape));
+        added.work.push_back(MuonWork(member.shape));
       }
     }
     for (size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {

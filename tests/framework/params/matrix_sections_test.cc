@@ -108,6 +108,42 @@ TEST(MatrixSectionsTest, TheLastLayersJoinTheSectionsBefore) {
   EXPECT_LE(Room(blocks, sections, 8), 1.08);
 }
 
+// The work of the rank with the most to do, compared with the mean.
+double LargestShare(const std::vector<MatrixBlock>& blocks,
+                    const std::vector<MatrixSection>& sections, int shards) {
+  std::vector<double> work(shards, 0);
+  auto block = blocks.begin();
+  for (const MatrixSection& section : sections) {
+    for (int64_t begin : section.offsets) {
+      for (size_t m = 0; m < block->matrices.size(); ++m) {
+        work[section.PartOf(begin)] += block->work[m];
+        begin += block->matrices[m];
+      }
+      ++block;
+    }
+  }
+  return shards * *absl::c_max_element(work) / absl::c_accumulate(work, 0.0);
+}
+
+// In each layer the rank with the square matrices has twice as much to do as
+// one with a long one.
+TEST(MatrixSectionsTest, TheRankWithTheMostToDoAlternates) {
+  std::vector<MatrixBlock> blocks = Layers(16, /*d_ff=*/512);
+  for (MatrixBlock& block : blocks) {
+    for (const int64_t numel : block.matrices) {
+      block.work.push_back(static_cast<double>(numel) *
+                           (numel == 128 * 128 ? 2 : 1));
+    }
+  }
+  for (const int shards : {2, 4, 8}) {
+    SCOPED_TRACE(shards);
+    const auto sections = DivideMatrices(blocks, shards, kUnlimited);
+    ExpectWholeMatrices(blocks, sections, shards);
+    EXPECT_EQ(Room(blocks, sections, shards), 1);
+    EXPECT_LE(LargestShare(blocks, sections, shards), 1.01);
+  }
+}
+
 TEST(MatrixSectionsTest, ALargeSectionEndsInsideALayer) {
   // The two matrices of the first block lie on a rank each.
   const auto sections = DivideMatrices(
@@ -153,6 +189,9 @@ TEST(MatrixSectionsTest, RandomBlocksLieWhole) {
       block.unit = absl::StrCat(draw(3));
       const int64_t size = draw(2) == 1 ? 128 * draw(9) : draw(999);
       block.matrices.assign(draw(3), size);
+      for (size_t m = 0; m < block.matrices.size() && round % 2 == 0; ++m) {
+        block.work.push_back(static_cast<double>(draw(9)));
+      }
     }
     const int shards = 1 + static_cast<int>(draw(7));
     const auto sections = DivideMatrices(blocks, shards, draw(5000));
