@@ -12,10 +12,8 @@
 #include "bench/studies/read_results.h"
 #include "bench/studies/study_config.h"
 #include "bench/studies/study_page.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/base/log.h"
-#include "framework/base/process.h"
 #include "framework/base/status_macros.h"
 #include "framework/observe/report/comparison_page.h"
 #include "framework/observe/report/figures.h"
@@ -33,15 +31,16 @@ namespace tessera {
 namespace {
 
 bool IsStudy(const std::string& folder) {
-  return FileExists(folder + "/results.jsonl");
+  return FileExists(folder + kResultsFile);
 }
 
 absl::StatusOr<HtmlPage> PageOf(const std::vector<std::string>& folders) {
   if (IsStudy(folders[0])) {
     ASSIGN_OR_RETURN(const auto records, ReadResults(folders[0]));
-    ASSIGN_OR_RETURN(const Study study,
-                     ParseStudy(TextAt(records[0], "study"),
-                                folders[0] + "/results.jsonl: study"));
+    ASSIGN_OR_RETURN(
+        const Study study,
+        ParseStudy(TextAt(records[0], "study"),
+                   absl::StrCat(folders[0], kResultsFile, ": study")));
     return StudyHtmlPage(study, records);
   }
   ASSIGN_OR_RETURN(const RunRecords a, ReadRunRecords(folders[0]));
@@ -77,22 +76,15 @@ absl::Status Run(std::vector<std::string> folders) {
   return absl::OkStatus();
 }
 
-absl::Status Main(int argc, char** argv) {
-  ASSIGN_OR_RETURN(
-      const std::vector<std::string> folders,
-      ParseFlags(argc, argv,
-                 {.usage = "writes a page with the figures and charts of a "
-                           "training run or a study: report DIR [--out=FILE]; "
-                           "or of how two runs differ: report RUN_A RUN_B "
-                           "[--out=FILE]",
-                  .version = absl::StrCat("tessera ", kTesseraVersion)}));
-  return Run(folders);
-}
-
 }  // namespace
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  tessera::PrepareProcess();
-  return tessera::ReportAndExitCode(tessera::Main(argc, argv));
+  return tessera::RunProgramWithArguments(
+      argc, argv,
+      {.usage = "writes a page with the figures and charts of a training run "
+                "or a study: report DIR [--out=FILE]; or of how two runs "
+                "differ: report RUN_A RUN_B [--out=FILE]",
+       .version = absl::StrCat("tessera ", tessera::kTesseraVersion)},
+      tessera::Run);
 }

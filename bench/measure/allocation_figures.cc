@@ -11,9 +11,9 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "framework/observe/block_path.h"
 #include "framework/observe/format.h"
 #include "framework/program/lifetime.h"
 #include "framework/program/schedule.h"
@@ -68,19 +68,10 @@ std::string PartOf(const LargeAllocation& allocation,
   return score_bytes.contains(allocation.bytes) ? "scores" : "attention_out";
 }
 
-// "forward/block_3/ffn/w13" -> "forward/block_*/ffn/w13".
-std::string WithoutBlock(const std::string& path) {
-  std::vector<std::string> parts = absl::StrSplit(path, '/');
-  for (std::string& part : parts) {
-    if (absl::StartsWith(part, "block_")) part = "block_*";
-  }
-  return absl::StrJoin(parts, "/");
-}
-
 Json Largest(const MemoryRecord& record) {
   Json largest = Json::array();
   for (const LargeAllocation& allocation : record.largest) {
-    const std::string from = WithoutBlock(allocation.from);
+    const std::string from = FoldBlocks(allocation.from);
     const double mib = Mib(allocation.bytes);
     const auto same =
         std::find_if(largest.begin(), largest.end(), [&](const Json& other) {
@@ -94,7 +85,7 @@ Json Largest(const MemoryRecord& record) {
            {"count", 1},
            {"category", NameOf(allocation.category)},
            {"from", from},
-           {"to", allocation.to.empty() ? "-" : WithoutBlock(allocation.to)},
+           {"to", allocation.to.empty() ? "-" : FoldBlocks(allocation.to)},
            {"at_ms", allocation.at_ms},
            {"ms", allocation.ms}});
     }
@@ -149,7 +140,7 @@ class SavedByOp {
   };
 
   SavedBytes& Of(absl::string_view block, absl::string_view op) {
-    const bool in_block = absl::StartsWith(block, "block_");
+    const bool in_block = IsBlock(block);
     // A block with one op has the op's name.
     const std::string name = in_block ? std::string(op)
                              : op == block || op.empty()

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "framework/base/status_macros.h"
+#include "framework/data/read/permutation.h"
 #include "framework/precision/precision_policy.h"
 #include "framework/program/value.h"
 
@@ -26,14 +27,6 @@ std::optional<int64_t> TokensAfter(absl::string_view prefix,
     return tokens;
   }
   return std::nullopt;
-}
-
-// The next random number of SplitMix64 (Steele, Lea and Flood, 2014).
-uint64_t SplitMix64(uint64_t* state) {
-  uint64_t z = *state += 0x9E3779B97F4A7C15;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-  return z ^ (z >> 31);
 }
 
 // The pairs of a query and a key that it sees, in one head of all sequences.
@@ -137,11 +130,13 @@ std::string MaskName(const AttentionCase& shape) {
 
 std::vector<int64_t> DocumentLengths(int64_t mean, int64_t length,
                                      int64_t sequence) {
-  uint64_t state = sequence;
   const uint64_t longest = 2 * static_cast<uint64_t>(mean) - 1;
   std::vector<int64_t> lengths;
+  // The numbers of SplitMix64 from the seed `sequence`.
+  constexpr uint64_t kStep = 0x9e3779b97f4a7c15;
   for (uint64_t left = length; left > 0; left -= lengths.back()) {
-    lengths.push_back(std::min(left, 1 + SplitMix64(&state) % longest));
+    const uint64_t number = Mix(sequence + kStep * lengths.size());
+    lengths.push_back(std::min(left, 1 + number % longest));
   }
   return lengths;
 }

@@ -14,7 +14,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "bench/measure/attention_case.h"
@@ -22,6 +21,7 @@
 #include "bench/studies/study_loader.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/file.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
@@ -47,7 +47,6 @@ class Worker {
       kill(pid_, SIGKILL);
       Wait();
     }
-    if (pipe_ >= 0) close(pipe_);
   }
 
   absl::Status Start(std::vector<std::string> arguments,
@@ -56,8 +55,8 @@ class Worker {
     if (pipe2(ends.data(), O_CLOEXEC) != 0) {
       return SystemError(errno, "cannot make a pipe");
     }
-    pipe_ = ends[0];
-    const absl::Cleanup close_end = [&] { close(ends[1]); };
+    pipe_ = FileDescriptor(ends[0]);
+    const FileDescriptor workers_end(ends[1]);
     // A number that no descriptor of the worker has by accident.
     constexpr int kWorkersEnd = 200;
     arguments.push_back(absl::StrCat("--worker_pipe=", kWorkersEnd));
@@ -80,7 +79,7 @@ class Worker {
   // The next whole line; empty if there is none yet. NotFound when the worker
   // has closed its end.
   absl::StatusOr<std::string> ReadLine() {
-    pollfd ready = {.fd = pipe_, .events = POLLIN};
+    pollfd ready = {.fd = pipe_.fd(), .events = POLLIN};
     const size_t end = text_.find('\n');
     if (end != std::string::npos) {
       std::string line = text_.substr(0, end);
@@ -89,7 +88,7 @@ class Worker {
     }
     if (poll(&ready, 1, kTickMs) <= 0) return "";
     std::array<char, 65536> part;
-    const ssize_t count = read(pipe_, part.data(), part.size());
+    const ssize_t count = read(pipe_.fd(), part.data(), part.size());
     if (count == 0) return absl::NotFoundError("the worker's pipe has ended");
     if (count > 0) text_.append(part.data(), count);
     return "";
@@ -111,7 +110,7 @@ class Worker {
 
  private:
   pid_t pid_ = -1;
-  int pipe_ = -1;
+  FileDescriptor pipe_;
   std::string text_;
 };
 

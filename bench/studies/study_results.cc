@@ -139,8 +139,6 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
   return results;
 }
 
-StudyResults::~StudyResults() { close(descriptor_); }
-
 absl::Status StudyResults::Append(const StudyCell& cell, const Json& record) {
   Json line = {{"type", "cell"},
                {"time", absl::ToUnixMicros(absl::Now()) * 1e-6},
@@ -152,7 +150,7 @@ absl::Status StudyResults::Append(const StudyCell& cell, const Json& record) {
 
 absl::Status StudyResults::Write(Json record) {
   return WriteAll(
-      descriptor_,
+      descriptor_.fd(),
       record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
       path_);
 }

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bench/studies/study_config.h"
+#include "framework/base/file_descriptor.h"
 #include "nlohmann/json.hpp"
 
 namespace tessera {
@@ -38,9 +39,6 @@ class StudyResults {
   static absl::StatusOr<std::unique_ptr<StudyResults>> Open(
       const std::string& folder, const Study& study,
       const std::vector<int>& wanted, const std::string& build, bool resume);
-  ~StudyResults();
-  StudyResults(const StudyResults&) = delete;
-  StudyResults& operator=(const StudyResults&) = delete;
 
   // What is measured again because it is of another build, or because what the
   // cell runs has changed, a line for each reason.
@@ -59,7 +57,7 @@ class StudyResults {
   absl::Status Write(nlohmann::ordered_json record);
 
   const std::string path_;
-  const int descriptor_;
+  const FileDescriptor descriptor_;
   std::set<std::string> done_;
   std::vector<std::string> outdated_;
 };

@@ -2,10 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -40,10 +38,10 @@ absl::StatusOr<FileLock> FileLock::Open(const std::string& path) {
 absl::StatusOr<FileLock> FileLock::Wait(const std::string& path,
                                         absl::FunctionRef<void()> waits) {
   ASSIGN_OR_RETURN(FileLock lock, Open(path));
-  int error = Lock(lock.descriptor_, LOCK_EX | LOCK_NB);
+  int error = Lock(lock.descriptor_.fd(), LOCK_EX | LOCK_NB);
   if (error == EWOULDBLOCK) {
     waits();
-    error = Lock(lock.descriptor_, LOCK_EX);
+    error = Lock(lock.descriptor_.fd(), LOCK_EX);
   }
   if (error == 0 || HasNoLocks(error)) return lock;
   return SystemError(error, absl::StrCat("cannot lock ", path));
@@ -51,20 +49,13 @@ absl::StatusOr<FileLock> FileLock::Wait(const std::string& path,
 
 absl::StatusOr<FileLock> FileLock::Try(const std::string& path) {
   ASSIGN_OR_RETURN(FileLock lock, Open(path));
-  const int error = Lock(lock.descriptor_, LOCK_EX | LOCK_NB);
+  const int error = Lock(lock.descriptor_.fd(), LOCK_EX | LOCK_NB);
   if (error == 0 || HasNoLocks(error)) return lock;
   if (error == EWOULDBLOCK) {
     return absl::UnavailableError(
         absl::StrCat(path, " is locked by another process"));
   }
   return SystemError(error, absl::StrCat("cannot lock ", path));
-}
-
-FileLock::FileLock(FileLock&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-FileLock::~FileLock() {
-  if (descriptor_ >= 0) close(descriptor_);
 }
 
 }  // namespace tessera

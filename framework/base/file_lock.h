@@ -5,6 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "framework/base/file_descriptor.h"
 
 namespace tessera {
 
@@ -22,14 +23,10 @@ class FileLock {
   // Unavailable if another process holds the lock.
   static absl::StatusOr<FileLock> Try(const std::string& path);
 
-  FileLock(FileLock&& other) noexcept;
-  FileLock& operator=(FileLock&&) = delete;
-  ~FileLock();
-
  private:
   static absl::StatusOr<FileLock> Open(const std::string& path);
   explicit FileLock(int descriptor) : descriptor_(descriptor) {}
-  int descriptor_;  // -1 after a move
+  FileDescriptor descriptor_;
 };
 
 }  // namespace tessera

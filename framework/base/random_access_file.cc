@@ -27,18 +27,18 @@ bool RaiseLimitOfOpenFiles() {
   return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-int OpenForReading(const std::string& path) {
+FileDescriptor OpenForReading(const std::string& path) {
   // With O_NONBLOCK, opening a pipe does not wait for its writer. It has no
   // effect on a regular file.
-  return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  return FileDescriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 }
 
 }  // namespace
 
 absl::StatusOr<RandomAccessFile> RandomAccessFile::Open(
     const std::string& path) {
-  int descriptor = OpenForReading(path);
-  if (descriptor < 0 && errno == EMFILE) {
+  FileDescriptor descriptor = OpenForReading(path);
+  if (!descriptor.is_open() && errno == EMFILE) {
     if (!RaiseLimitOfOpenFiles()) {
       return absl::FailedPreconditionError(absl::StrCat(
           "cannot open ", path, ": this process has reached its limit on open ",
@@ -46,40 +46,17 @@ absl::StatusOr<RandomAccessFile> RandomAccessFile::Open(
     }
     descriptor = OpenForReading(path);
   }
-  if (descriptor < 0) {
+  if (!descriptor.is_open()) {
     return SystemError(errno, absl::StrCat("cannot open ", path));
   }
-  RandomAccessFile file(path, descriptor, 0);  // closes `descriptor`
   struct stat info;
-  if (fstat(descriptor, &info) != 0) {
+  if (fstat(descriptor.fd(), &info) != 0) {
     return SystemError(errno, absl::StrCat("cannot read ", path));
   }
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
   }
-  file.size_ = info.st_size;
-  return file;
-}
-
-RandomAccessFile::RandomAccessFile(std::string path, int descriptor,
-                                   int64_t size)
-    : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
-
-RandomAccessFile::RandomAccessFile(RandomAccessFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      size_(other.size_) {}
-
-RandomAccessFile& RandomAccessFile::operator=(
-    RandomAccessFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-RandomAccessFile::~RandomAccessFile() {
-  if (descriptor_ >= 0) close(descriptor_);
+  return RandomAccessFile(path, std::move(descriptor), info.st_size);
 }
 
 absl::Status RandomAccessFile::Read(int64_t offset, int64_t bytes,
@@ -88,7 +65,7 @@ absl::Status RandomAccessFile::Read(int64_t offset, int64_t bytes,
                 " byte ", offset);
   char* to = static_cast<char*>(out);
   while (bytes > 0) {
-    const ssize_t got = pread(descriptor_, to, bytes, offset);
+    const ssize_t got = pread(descriptor_.fd(), to, bytes, offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       return absl::DataLossError(
@@ -106,7 +83,7 @@ absl::Status RandomAccessFile::Read(int64_t offset, int64_t bytes,
 
 absl::Status RandomAccessFile::Shortened(int64_t offset) const {
   struct stat now = {};
-  fstat(descriptor_, &now);
+  fstat(descriptor_.fd(), &now);
   return absl::DataLossError(absl::StrCat(
       path_, ", byte ", offset, ": past the end of the file: it had ", size_,
       " bytes when it was opened and now has ", now.st_size,

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "framework/base/file_descriptor.h"
 
 namespace tessera {
 
@@ -19,10 +21,6 @@ class RandomAccessFile {
   // FailedPrecondition if it cannot be raised.
   static absl::StatusOr<RandomAccessFile> Open(const std::string& path);
 
-  RandomAccessFile(RandomAccessFile&& other) noexcept;
-  RandomAccessFile& operator=(RandomAccessFile&& other) noexcept;
-  ~RandomAccessFile();
-
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }  // when it was opened
 
@@ -31,11 +29,14 @@ class RandomAccessFile {
   absl::Status Read(int64_t offset, int64_t bytes, void* out) const;
 
  private:
-  RandomAccessFile(std::string path, int descriptor, int64_t size);
+  RandomAccessFile(std::string path, FileDescriptor descriptor, int64_t size)
+      : path_(std::move(path)),
+        descriptor_(std::move(descriptor)),
+        size_(size) {}
   absl::Status Shortened(int64_t offset) const;
 
   std::string path_;
-  int descriptor_;  // negative after a move
+  FileDescriptor descriptor_;
   int64_t size_;
 };
 

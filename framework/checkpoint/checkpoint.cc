@@ -283,20 +283,6 @@ absl::StatusOr<SafetensorsWriter*> CheckpointWriter::AddTensorFile(
       .first->second.get();
 }
 
-absl::Status CheckpointWriter::AddTensors(
-    absl::string_view name, absl::Span<const TensorView> tensors) {
-  std::vector<TensorSpec> specs;
-  for (const TensorView& tensor : tensors) specs.push_back(tensor.spec);
-  ASSIGN_OR_RETURN(SafetensorsWriter * file,
-                   AddTensorFile(name, std::move(specs)));
-  for (const TensorView& tensor : tensors) {
-    ASSIGN_OR_RETURN(const uint64_t bytes, SizeBytes(tensor.spec));
-    RETURN_IF_ERROR(
-        file->Write({static_cast<const char*>(tensor.data), bytes}));
-  }
-  return file->Finish();
-}
-
 absl::Status CheckpointWriter::AddText(absl::string_view name,
                                        absl::string_view content) {
   if (!IsPlainName(name)) {

@@ -66,12 +66,6 @@ std::string CheckpointName(int64_t step);
 // The step in such a name; nullopt for any other name.
 std::optional<int64_t> StepOfCheckpointName(absl::string_view name);
 
-// A tensor in host memory, contiguous, with SizeBytes(spec) bytes.
-struct TensorView {
-  TensorSpec spec;
-  const void* data = nullptr;
-};
-
 class CheckpointWriter {
  public:
   // Creates the temporary folder, and `directory` if needed, but never its
@@ -97,9 +91,6 @@ class CheckpointWriter {
   // The result is valid during the writer's lifetime.
   absl::StatusOr<SafetensorsWriter*> AddTensorFile(
       absl::string_view name, std::vector<TensorSpec> tensors);
-  // AddTensorFile() for tensors in host memory; writes and finishes the file.
-  absl::Status AddTensors(absl::string_view name,
-                          absl::Span<const TensorView> tensors);
 
   // Adds a small file, such as tokenizer.json.
   absl::Status AddText(absl::string_view name, absl::string_view content);

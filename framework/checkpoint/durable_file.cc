@@ -34,10 +34,6 @@ absl::Status StatusFromErrno(int error, absl::string_view action) {
 DurableFile::DurableFile(std::string path, WritePointHook hook, int descriptor)
     : path_(std::move(path)), hook_(std::move(hook)), descriptor_(descriptor) {}
 
-DurableFile::~DurableFile() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
 absl::StatusOr<std::unique_ptr<DurableFile>> DurableFile::Create(
     std::string path, WritePointHook hook) {
   AtWritePoint(hook, "create", path);
@@ -54,7 +50,7 @@ absl::Status DurableFile::WriteAt(uint64_t offset, absl::string_view bytes) {
   AtWritePoint(hook_, "write", path_);
   while (!bytes.empty()) {
     const ssize_t written =
-        pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+        pwrite(descriptor_.fd(), bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       return StatusFromErrno(errno, absl::StrCat("write ", path_));
@@ -67,11 +63,11 @@ absl::Status DurableFile::WriteAt(uint64_t offset, absl::string_view bytes) {
 
 absl::Status DurableFile::SyncAndClose() {
   AtWritePoint(hook_, "fsync", path_);
-  if (fsync(descriptor_) != 0) {
+  if (fsync(descriptor_.fd()) != 0) {
     return StatusFromErrno(errno, absl::StrCat("fsync ", path_));
   }
   // A network file system may report a failed write only here.
-  if (close(std::exchange(descriptor_, -1)) != 0) {
+  if (descriptor_.Close() != 0) {
     return StatusFromErrno(errno, absl::StrCat("close ", path_));
   }
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "framework/base/file_descriptor.h"
 
 namespace tessera {
 
@@ -26,9 +27,6 @@ class DurableFile {
   // AlreadyExists if `path` exists.
   static absl::StatusOr<std::unique_ptr<DurableFile>> Create(
       std::string path, WritePointHook hook = nullptr);
-  ~DurableFile();
-  DurableFile(const DurableFile&) = delete;
-  DurableFile& operator=(const DurableFile&) = delete;
 
   absl::Status WriteAt(uint64_t offset, absl::string_view bytes);
   absl::Status SyncAndClose();
@@ -40,7 +38,7 @@ class DurableFile {
 
   const std::string path_;
   const WritePointHook hook_;
-  int descriptor_;  // -1 when closed
+  FileDescriptor descriptor_;
 };
 
 // Creates `path` with `content` and syncs it.

@@ -408,12 +408,6 @@ absl::StatusOr<Source> OpenSource(const TokenFiles& config,
 absl::StatusOr<Source> OpenSource(const SyntheticTokens& config,
                                   const DataConfig& data,
                                   const DatasetOptions& options) {
-  if (config.successors() > options.vocab_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.synthetic.successors is ", config.successors(),
-                     ", but model.vocab_size is ", options.vocab_size,
-                     "; lower successors to at most that"));
-  }
   Source source = {.name = "synthetic tokens"};
   source.unigram_entropy = std::log(static_cast<double>(options.vocab_size));
   source.fingerprint = Mix(Mix(options.seed, config.epoch_tokens()),

@@ -17,11 +17,6 @@ namespace {
 // Longer lines are forwarded in parts.
 constexpr size_t kLongestLine = 64 * 1024;
 
-void CloseOnce(int& fd) {
-  if (fd >= 0) ::close(fd);
-  fd = -1;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LinePipe>> LinePipe::Create(
@@ -34,23 +29,16 @@ absl::StatusOr<std::unique_ptr<LinePipe>> LinePipe::Create(
   return absl::WrapUnique(new LinePipe(label, file, kind, fds[0], fds[1]));
 }
 
-LinePipe::~LinePipe() {
-  CloseOnce(read_fd_);
-  CloseOnce(write_fd_);
-}
-
-void LinePipe::BecomeInChild(int fd) const { ::dup2(write_fd_, fd); }
-
-void LinePipe::CloseWriteEnd() { CloseOnce(write_fd_); }
+void LinePipe::BecomeInChild(int fd) const { ::dup2(write_end_.fd(), fd); }
 
 void LinePipe::Drain() {
   char buffer[4096];
   while (open()) {
-    const ssize_t size = ::read(read_fd_, buffer, sizeof(buffer));
+    const ssize_t size = ::read(read_end_.fd(), buffer, sizeof(buffer));
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) break;
     if (size <= 0) {
-      CloseOnce(read_fd_);
+      read_end_.Close();
       if (!partial_line_.empty()) Pass("\n");
       break;
     }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "framework/base/file_descriptor.h"
 
 namespace tessera {
 
@@ -23,19 +24,16 @@ class LinePipe {
   // `file` outlives the pipe.
   static absl::StatusOr<std::unique_ptr<LinePipe>> Create(
       absl::string_view label, std::FILE* file, OutputKind kind);
-  ~LinePipe();
-  LinePipe(const LinePipe&) = delete;
-  LinePipe& operator=(const LinePipe&) = delete;
 
   // In the child, after fork(): redirects descriptor `fd` (1 or 2) to the pipe.
   void BecomeInChild(int fd) const;
   // In the parent, after fork().
-  void CloseWriteEnd();
+  void CloseWriteEnd() { write_end_.Close(); }
 
   // The descriptor to poll while open(), that is, until all writers have closed
   // it.
-  int fd() const { return read_fd_; }
-  bool open() const { return read_fd_ >= 0; }
+  int fd() const { return read_end_.fd(); }
+  bool open() const { return read_end_.is_open(); }
 
   // Forwards what has arrived, without waiting: whole lines, and the remainder
   // at the end. Lines that cannot be written to `file` are dropped, and the
@@ -51,8 +49,8 @@ class LinePipe {
       : label_(label),
         file_(file),
         kind_(kind),
-        read_fd_(read_fd),
-        write_fd_(write_fd) {}
+        read_end_(read_fd),
+        write_end_(write_fd) {}
   void Pass(absl::string_view text);
   void Print(absl::string_view line);
 
@@ -60,8 +58,7 @@ class LinePipe {
   std::FILE* const file_;
   const OutputKind kind_;
   absl::Status status_;
-  int read_fd_;
-  int write_fd_;
+  FileDescriptor read_end_, write_end_;
   std::string partial_line_;
 };
 

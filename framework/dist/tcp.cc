@@ -175,10 +175,6 @@ absl::Status ConnectionLost(int error) {
 
 }  // namespace
 
-Socket::~Socket() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 std::string HostAndPort(absl::string_view host, int port) {
   const bool ipv6 = host.find(':') != absl::string_view::npos;
   return ipv6 ? absl::StrCat("[", host, "]:", port)

@@ -2,32 +2,17 @@
 #define FRAMEWORK_DIST_TCP_H_
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "framework/base/file_descriptor.h"
 
 namespace tessera {
 
-// A socket; the destructor closes it.
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  ~Socket();
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
+using Socket = FileDescriptor;
 
 // "gpu01:29500", "[fd00::2]:29500".
 std::string HostAndPort(absl::string_view host, int port);

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
@@ -59,16 +58,15 @@ absl::StatusOr<off_t> CompleteBytes(int descriptor, off_t size,
 
 // Removes everything after the last newline.
 absl::Status RemoveTornLine(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  const absl::Cleanup closer = [descriptor] { close(descriptor); };
+  const FileDescriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat info;
-  if (descriptor < 0 || fstat(descriptor, &info) != 0) {
+  if (!file.is_open() || fstat(file.fd(), &info) != 0) {
     return SystemError(errno, absl::StrCat("cannot open ", path));
   }
   ASSIGN_OR_RETURN(const off_t complete,
-                   CompleteBytes(descriptor, info.st_size, path));
+                   CompleteBytes(file.fd(), info.st_size, path));
   if (complete == info.st_size) return absl::OkStatus();
-  if (ftruncate(descriptor, complete) == 0) return absl::OkStatus();
+  if (ftruncate(file.fd(), complete) == 0) return absl::OkStatus();
   return SystemError(errno, absl::StrCat("cannot repair ", path));
 }
 
@@ -78,8 +76,6 @@ RunLog::RunLog(std::string path, int descriptor, Clock clock)
     : path_(std::move(path)),
       descriptor_(descriptor),
       clock_(std::move(clock)) {}
-
-RunLog::~RunLog() { close(descriptor_); }
 
 absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Create(const std::string& path,
                                                        const RunHeader& header,
@@ -147,12 +143,12 @@ absl::Status RunLog::Log(absl::string_view type, const Json& fields) {
   const std::string line =
       record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   RETURN_IF_ERROR(CheckInPlace());
-  return WriteAll(descriptor_, line, path_);
+  return WriteAll(descriptor_.fd(), line, path_);
 }
 
 absl::Status RunLog::CheckInPlace() const {
   struct stat opened, named;
-  if (fstat(descriptor_, &opened) != 0) {
+  if (fstat(descriptor_.fd(), &opened) != 0) {
     return SystemError(errno, absl::StrCat("cannot write ", path_));
   }
   if (stat(path_.c_str(), &named) != 0) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/observe/run_observer.h"
 #include "framework/observe/step_record.h"
 #include "nlohmann/json.hpp"
@@ -58,9 +59,6 @@ class RunLog : public RunObserver {
   static absl::StatusOr<std::unique_ptr<RunLog>> Resume(
       const std::string& path, const RunHeader& header,
       const ResumePoint& point, Clock clock = absl::Now);
-  ~RunLog() override;
-  RunLog(const RunLog&) = delete;
-  RunLog& operator=(const RunLog&) = delete;
 
   absl::Status OnStepLogged(const StepRecord& record) override;
   absl::Status OnValidationEnd(const EvalRecord& record) override;
@@ -78,7 +76,7 @@ class RunLog : public RunObserver {
   RunLog(std::string path, int descriptor, Clock clock);
 
   const std::string path_;
-  const int descriptor_;
+  const FileDescriptor descriptor_;
   const Clock clock_;
 };
 

@@ -69,8 +69,6 @@ TensorboardWriter::TensorboardWriter(std::string path, int descriptor,
       descriptor_(descriptor),
       clock_(std::move(clock)) {}
 
-TensorboardWriter::~TensorboardWriter() { close(descriptor_); }
-
 absl::StatusOr<std::unique_ptr<TensorboardWriter>> TensorboardWriter::Create(
     const std::string& folder, Clock clock) {
   ASSIGN_OR_RETURN(const int64_t last, LastFileSeconds(folder));
@@ -143,7 +141,7 @@ absl::Status TensorboardWriter::OnValidationEnd(const EvalRecord& record) {
 }
 
 absl::Status TensorboardWriter::Append(absl::string_view event) {
-  return WriteAll(descriptor_, TfRecord(event), path_);
+  return WriteAll(descriptor_.fd(), TfRecord(event), path_);
 }
 
 double TensorboardWriter::UnixSeconds() const {

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/observe/run_observer.h"
 #include "framework/observe/step_record.h"
 
@@ -37,9 +38,6 @@ class TensorboardWriter : public RunObserver {
   // if that is later.
   static absl::StatusOr<std::unique_ptr<TensorboardWriter>> Create(
       const std::string& folder, Clock clock = absl::Now);
-  ~TensorboardWriter() override;
-  TensorboardWriter(const TensorboardWriter&) = delete;
-  TensorboardWriter& operator=(const TensorboardWriter&) = delete;
 
   // Makes TensorBoard drop events of `step` and later from earlier files. Call
   // it before anything else is written if the run repeats steps.
@@ -61,7 +59,7 @@ class TensorboardWriter : public RunObserver {
   double UnixSeconds() const;
 
   const std::string path_;
-  const int descriptor_;
+  const FileDescriptor descriptor_;
   const Clock clock_;
 };
 

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "framework/base/check.h"
 
 namespace tessera {
 namespace {
@@ -141,19 +142,17 @@ int64_t WarmupSteps(const ScheduleConfig& config, int64_t total_steps) {
   return std::min<int64_t>(std::llround(steps), total_steps - 1);
 }
 
-absl::StatusOr<LearningRateSchedule> CreateLearningRateSchedule(
-    const ScheduleConfig& config, double peak_lr, int64_t total_steps) {
+LearningRateSchedule LearningRateScheduleOf(const ScheduleConfig& config,
+                                            double peak_lr,
+                                            int64_t total_steps) {
   using Decay = LearningRateSchedule::Decay;
   LearningRateSchedule schedule;
   schedule.peak_lr = peak_lr;
   const int64_t warmup_steps = WarmupSteps(config, total_steps);
   schedule.warmup_steps = warmup_steps;
   const int64_t after_warmup = total_steps - warmup_steps;
-  if (after_warmup < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "schedule.warmup_steps is ", warmup_steps, " but the run has only ",
-        total_steps, " steps; warm up for fewer, or train for more"));
-  }
+  TESSERA_CHECK(after_warmup >= 1, "a warm-up of ", warmup_steps, " of ",
+                total_steps, " steps");
   schedule.decay_begin = warmup_steps;
   const auto decay_over = [&](const auto& shape, Decay decay) {
     schedule.decay = decay;
@@ -167,12 +166,9 @@ absl::StatusOr<LearningRateSchedule> CreateLearningRateSchedule(
     decay_over(config.linear(), Decay::kLinear);
   } else if (config.has_wsd()) {
     const WsdSchedule& wsd = config.wsd();
-    if (wsd.decay_steps() > after_warmup) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "schedule.wsd.decay_steps is ", wsd.decay_steps(), " but only ",
-          after_warmup, " steps follow the warm-up of ", warmup_steps,
-          "; shorten one of them"));
-    }
+    TESSERA_CHECK(wsd.decay_steps() <= after_warmup, "a decay of ",
+                  wsd.decay_steps(), " steps after the warm-up leaves ",
+                  after_warmup);
     decay_over(
         wsd, wsd.decay() == WsdSchedule::SQRT ? Decay::kSqrt : Decay::kLinear);
     schedule.decay_begin = total_steps - wsd.decay_steps();

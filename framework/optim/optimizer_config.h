@@ -17,8 +17,8 @@
 namespace tessera {
 
 // Adds each rule of optimizer_config.proto that the message breaks to
-// `violations`. Rules that depend on the number of steps or on the model's
-// parameters are checked by CreateLearningRateSchedule() and AdamW::Create().
+// `violations`. AdamW::Create() checks those that depend on the model's
+// parameters, a run's config those that depend on the number of steps.
 void Validate(const OptimizerConfig& config, Violations violations);
 void Validate(const AdamWConfig& config, Violations violations);
 void Validate(const MuonConfig& config, Violations violations);
@@ -28,9 +28,10 @@ void Validate(const ScheduleConfig& config, Violations violations);
 // total_steps if set by warmup_steps.
 int64_t WarmupSteps(const ScheduleConfig& config, int64_t total_steps);
 
-// InvalidArgument if the phases do not fit into `total_steps`.
-absl::StatusOr<LearningRateSchedule> CreateLearningRateSchedule(
-    const ScheduleConfig& config, double peak_lr, int64_t total_steps);
+// The phases fit into `total_steps`.
+LearningRateSchedule LearningRateScheduleOf(const ScheduleConfig& config,
+                                            double peak_lr,
+                                            int64_t total_steps);
 
 // `config` has passed Validate(). The order of the groups is kept.
 AdamWOptions AdamWOptionsOf(const AdamWConfig& config);

@@ -177,9 +177,8 @@ absl::Status Session::ChooseAlgorithms(const SessionOptions& options) {
 
 absl::Status Session::BuildStep() {
   const OptimizerConfig& config = plan_.config.optimizer();
-  ASSIGN_OR_RETURN(learning_rates_, CreateLearningRateSchedule(
-                                        config.schedule(), config.adamw().lr(),
-                                        plan_.config.training().steps()));
+  learning_rates_ = LearningRateScheduleOf(
+      config.schedule(), config.adamw().lr(), plan_.config.training().steps());
   ASSIGN_OR_RETURN(parameters_, MakeParameters(plan_));
   RETURN_IF_ERROR(
       shards().ReserveForSums(LargestSection(parameters_->sections()),

@@ -136,8 +136,6 @@ ByteStream::ByteStream(std::string name, int descriptor, int64_t size,
       check_stop_(std::move(check_stop)),
       buffer_(kInputBytes) {}
 
-ByteStream::~ByteStream() { close(descriptor_); }
-
 double ByteStream::fraction() const {
   return size_ > 0 ? std::min(1.0, static_cast<double>(read_) / size_) : 0;
 }
@@ -145,7 +143,7 @@ double ByteStream::fraction() const {
 // Waits for the file to have bytes, or an end.
 absl::Status ByteStream::AwaitInput() const {
   constexpr int kMilliseconds = 100;
-  pollfd wait = {descriptor_, POLLIN, 0};
+  pollfd wait = {descriptor_.fd(), POLLIN, 0};
   int ready;
   do {
     if (check_stop_) RETURN_IF_ERROR(check_stop_());
@@ -159,7 +157,7 @@ absl::Status ByteStream::Fill() {
   while (size < buffer_.size() && !at_end_) {
     RETURN_IF_ERROR(AwaitInput());
     const ssize_t got =
-        read(descriptor_, buffer_.data() + size, buffer_.size() - size);
+        read(descriptor_.fd(), buffer_.data() + size, buffer_.size() - size);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (got < 0) return SystemError(errno, absl::StrCat("cannot read ", name_));
     at_end_ = got == 0;

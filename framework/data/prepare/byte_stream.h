@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "framework/base/file_descriptor.h"
 
 namespace tessera {
 
@@ -34,9 +35,6 @@ class ByteStream {
   static absl::StatusOr<std::unique_ptr<ByteStream>> Open(
       const std::string& path, Compression compression,
       std::function<absl::Status()> check_stop);
-  ~ByteStream();
-  ByteStream(const ByteStream&) = delete;
-  ByteStream& operator=(const ByteStream&) = delete;
 
   // The next bytes, valid until the next call; empty at the end. DataLoss names
   // the file if its compressed data is damaged or truncated.
@@ -66,7 +64,7 @@ class ByteStream {
   absl::Status AwaitInput() const;
 
   const std::string name_;
-  const int descriptor_;
+  const FileDescriptor descriptor_;
   const int64_t size_;  // of a regular file, else 0
   Compression compression_;
   const std::function<absl::Status()> check_stop_;

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "framework/base/file.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/shorten.h"
@@ -81,14 +82,13 @@ class TextWriter {
     }
     return absl::WrapUnique(new TextWriter(path, descriptor));
   }
-  ~TextWriter() { close(descriptor_); }
 
   absl::Status Append(absl::string_view text) {
     absl::StrAppend(&buffer_, text);
     return buffer_.size() < kBufferBytes ? absl::OkStatus() : Flush();
   }
   absl::Status Flush() {
-    const absl::Status status = WriteAll(descriptor_, buffer_, path_);
+    const absl::Status status = WriteAll(descriptor_.fd(), buffer_, path_);
     buffer_.clear();
     if (status.ok()) return status;
     return absl::Status(status.code(),
@@ -104,7 +104,7 @@ class TextWriter {
       : path_(std::move(path)), descriptor_(descriptor) {}
 
   const std::string path_;
-  const int descriptor_;
+  const FileDescriptor descriptor_;
   std::string buffer_;
 };
 

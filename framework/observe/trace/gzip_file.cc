@@ -47,12 +47,11 @@ GzipFile::GzipFile(std::string path, int descriptor)
 
 GzipFile::~GzipFile() {
   deflateEnd(&stream_->state);
-  if (descriptor_ < 0) return;
+  if (!descriptor_.is_open()) return;
   // A pipe or device stays.
   struct stat info;
   const bool is_file =
-      ::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode);
-  ::close(descriptor_);
+      ::fstat(descriptor_.fd(), &info) == 0 && S_ISREG(info.st_mode);
   if (is_file) ::unlink(path_.c_str());
 }
 
@@ -70,7 +69,7 @@ absl::Status GzipFile::Deflate(absl::string_view text, bool last) {
     deflate(&state, last ? Z_FINISH : Z_NO_FLUSH);
     const size_t size = stream_->output.size() - state.avail_out;
     RETURN_IF_ERROR(
-        WriteAll(descriptor_, {stream_->output.data(), size}, path_));
+        WriteAll(descriptor_.fd(), {stream_->output.data(), size}, path_));
   } while (state.avail_out == 0);
   return absl::OkStatus();
 }
@@ -78,7 +77,7 @@ absl::Status GzipFile::Deflate(absl::string_view text, bool last) {
 absl::Status GzipFile::Close() {
   RETURN_IF_ERROR(Deflate("", /*last=*/true));
   // Some file systems report a failed write only here.
-  if (::close(std::exchange(descriptor_, -1)) == 0) return absl::OkStatus();
+  if (descriptor_.Close() == 0) return absl::OkStatus();
   const int error = errno;
   ::unlink(path_.c_str());
   return SystemError(error, absl::StrCat("cannot close ", path_));

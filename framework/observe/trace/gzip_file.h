@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "framework/base/file_descriptor.h"
 
 namespace tessera {
 
@@ -38,7 +39,7 @@ class GzipFile {
   absl::Status Deflate(absl::string_view text, bool last);
 
   const std::string path_;
-  int descriptor_;  // -1 once closed
+  FileDescriptor descriptor_;
   const std::unique_ptr<Stream> stream_;
 };
 

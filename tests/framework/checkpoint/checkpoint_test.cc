@@ -22,6 +22,7 @@
 #include "framework/checkpoint/checkpoint_directory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/checkpoint/add_tensors.h"
 
 namespace tessera {
 namespace {
@@ -45,12 +46,14 @@ class CheckpointTest : public testing::Test {
   absl::Status Fill(CheckpointWriter* writer, int64_t step) {
     const std::vector<float> weights = {1.5f * step, -2.0f, 3.0f};
     const std::vector<int64_t> ids = {step};
-    absl::Status status = writer->AddTensors(
-        kModelFile, {{{"w", StoredDtype::kF32, {3}}, weights.data()},
-                     {{"empty", StoredDtype::kBF16, {0}}, nullptr},
-                     {{"ids", StoredDtype::kI64, {1}}, ids.data()}});
-    status.Update(writer->AddTensors(
-        kOptimizerFile, {{{"m", StoredDtype::kF32, {3}}, weights.data()}}));
+    absl::Status status =
+        AddTensors(writer, kModelFile,
+                   {{{"w", StoredDtype::kF32, {3}}, weights.data()},
+                    {{"empty", StoredDtype::kBF16, {0}}, nullptr},
+                    {{"ids", StoredDtype::kI64, {1}}, ids.data()}});
+    status.Update(
+        AddTensors(writer, kOptimizerFile,
+                   {{{"m", StoredDtype::kF32, {3}}, weights.data()}}));
     return status;
   }
 
@@ -543,7 +546,7 @@ TEST_F(CheckpointTest, TheFirstDamagedTensorOfALargeFileIsNamed) {
     tensors.push_back(
         {{name, StoredDtype::kF32, {int64_t{1} << 21}}, values.data()});
   }
-  ASSERT_TRUE(writer->AddTensors(kModelFile, tensors).ok());
+  ASSERT_TRUE(AddTensors(writer.get(), kModelFile, tensors).ok());
   const std::string folder = writer->Commit({{"step", 1}}, kConfig).value();
   ASSERT_TRUE(Checkpoint::Open(folder).ok());
   const std::string file = folder + "/" + std::string(kModelFile);

@@ -12,6 +12,7 @@
 #include "framework/checkpoint/checkpoint_directory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/checkpoint/add_tensors.h"
 #include "tests/framework/checkpoint/disk_journal.h"
 
 namespace tessera {
@@ -23,8 +24,9 @@ absl::Status Save(const std::string& directory, int64_t step) {
   ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Begin(directory, step));
   for (absl::string_view name : {kModelFile, kOptimizerFile}) {
     const std::string weights(64, 'w');
-    RETURN_IF_ERROR(writer->AddTensors(
-        name, {{{"w", StoredDtype::kF32, {4, 4}}, weights.data()}}));
+    RETURN_IF_ERROR(
+        AddTensors(writer.get(), name,
+                   {{{"w", StoredDtype::kF32, {4, 4}}, weights.data()}}));
   }
   RETURN_IF_ERROR(writer->AddText(kTokenizerFile, "{}"));
   return writer->Commit({{"step", step}}, "").status();

@@ -156,9 +156,6 @@ TEST(DatasetTest, Synthetic) {
   EXPECT_EQ(dataset->fingerprint, again->fingerprint);
   EXPECT_NE(dataset->fingerprint, other->fingerprint);
   EXPECT_EQ(Create("synthetic {} validation_fraction: 0")->validation, nullptr);
-  EXPECT_THAT(Create("synthetic { successors: 301 }"),
-              Fails(StatusCode::kInvalidArgument,
-                    HasSubstr("data.synthetic.successors is 301")));
 }
 
 TEST(DatasetTest, TheLargestEpochHasRoomForValidation) {

@@ -155,10 +155,8 @@ TEST(OptimizerConfig, ReportsEveryBrokenRuleAtOnce) {
 
 LearningRateSchedule MakeSchedule(const std::string& text,
                                   int64_t total_steps) {
-  auto schedule = CreateLearningRateSchedule(Parse<ScheduleConfig>(text),
-                                             /*peak_lr=*/2, total_steps);
-  EXPECT_TRUE(schedule.ok()) << schedule.status();
-  return *schedule;
+  return LearningRateScheduleOf(Parse<ScheduleConfig>(text), /*peak_lr=*/2,
+                                total_steps);
 }
 
 // Rates as fractions of the peak.
@@ -250,27 +248,6 @@ TEST(Schedule, WarmupRatioGivesTheSameRatesAsItsSteps) {
     ASSERT_EQ(ratio.LearningRate(t), steps.LearningRate(t)) << t;
   }
 }
-
-struct UnfitCase {
-  const char* text;
-  const char* message;
-};
-
-class ScheduleThatDoesNotFit : public ::testing::TestWithParam<UnfitCase> {};
-
-TEST_P(ScheduleThatDoesNotFit, IsRefused) {
-  const auto schedule =
-      CreateLearningRateSchedule(Parse<ScheduleConfig>(GetParam().text), 1, 10);
-  EXPECT_EQ(schedule.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(schedule.status().message()),
-              HasSubstr(GetParam().message));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    , ScheduleThatDoesNotFit,
-    ::testing::Values(UnfitCase{"warmup_steps: 10", "has only 10 steps"},
-                      UnfitCase{"warmup_steps: 4 wsd { decay_steps: 7 }",
-                                "only 6 steps follow the warm-up of 4"}));
 
 }  // namespace
 }  // namespace tessera

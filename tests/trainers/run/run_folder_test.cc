@@ -11,6 +11,7 @@
 #include "framework/checkpoint/checkpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/checkpoint/add_tensors.h"
 #include "tests/trainers/program.h"
 
 namespace tessera {
@@ -89,7 +90,8 @@ void Save(const std::string& run, int64_t step) {
   auto writer = CheckpointWriter::Begin(run + "/checkpoints", step).value();
   for (absl::string_view name : {kModelFile, kOptimizerFile}) {
     ASSERT_TRUE(
-        writer->AddTensors(name, {{{"w", StoredDtype::kU8, {1}}, "w"}}).ok());
+        AddTensors(writer.get(), name, {{{"w", StoredDtype::kU8, {1}}, "w"}})
+            .ok());
   }
   ASSERT_TRUE(writer->Commit({{"step", step}}, "").ok());
 }
