@@ -75,9 +75,8 @@ void ValidateRopeScaling(const ModelConfig::RopeScaling& scaling,
   violations.Check(!(scaling.high_freq_factor() <= low), "high_freq_factor",
                    absl::StrCat("must be > low_freq_factor, ", low, "; is ",
                                 scaling.high_freq_factor()));
-  violations.Check(
-      scaling.original_context_length() >= 1, "original_context_length",
-      absl::StrCat("must be >= 1; is ", scaling.original_context_length()));
+  violations.CheckAtLeast(1, scaling.original_context_length(),
+                          "original_context_length");
 }
 
 void ValidateSoftCap(bool is_set, double cap, absl::string_view field,
@@ -106,8 +105,7 @@ RopeOptions RopeOptionsOf(const ModelConfig& config) {
 }  // namespace
 
 void Validate(const ModelConfig& config, Violations violations) {
-  violations.Check(config.vocab_size() >= 2, "vocab_size",
-                   absl::StrCat("must be >= 2; is ", config.vocab_size()));
+  violations.CheckAtLeast(2, config.vocab_size(), "vocab_size");
   CheckSize(config.has_num_layers(), config.num_layers(), "num_layers",
             violations);
   CheckAtMost(kMaxVocabulary, config.vocab_size(), "vocab_size", violations);

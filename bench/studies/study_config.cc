@@ -174,15 +174,12 @@ void Validate(const StudyConfig& config, Violations violations) {
     in.Check(axes.insert(axis.name()).second, "name",
              absl::StrCat("another axis is called ", axis.name(), ", too"));
   }
-  violations.Check(config.warmup() >= 0, "warmup",
-                   absl::StrCat("must be >= 0; is ", config.warmup()));
-  violations.Check(config.iterations() >= 1, "iterations",
-                   absl::StrCat("must be >= 1; is ", config.iterations()));
+  violations.CheckAtLeast(0, config.warmup(), "warmup");
+  violations.CheckAtLeast(1, config.iterations(), "iterations");
   violations.Check(!config.has_time_limit_s() || config.time_limit_s() > 0,
                    "time_limit_s",
                    absl::StrCat("must be > 0; is ", config.time_limit_s()));
-  violations.Check(config.min_iterations() >= 1, "min_iterations",
-                   absl::StrCat("must be >= 1; is ", config.min_iterations()));
+  violations.CheckAtLeast(1, config.min_iterations(), "min_iterations");
   ValidateRecords(config, violations);
   for (int i = 0; i < config.table_size(); ++i) {
     ValidateTable(config.table(i),
@@ -204,10 +201,7 @@ absl::StatusOr<Study> ParseStudy(const std::string& text,
   RETURN_IF_ERROR(MergeTextProto(text, source, &study.config).status());
   std::vector<Violation> broken;
   Validate(study.config, Violations(&broken));
-  if (!broken.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source, ": ", broken[0].path, ": ", broken[0].message));
-  }
+  RETURN_IF_ERROR(FirstViolation(broken, absl::StrCat(source, ": ")));
   study.cells = CellsOf(study.config);
   return study;
 }

@@ -37,15 +37,11 @@ absl::StatusOr<Message> Overridden(Message message,
 absl::Status CheckAttentionCell(const AttentionCell& cell) {
   std::vector<Violation> broken;
   const Violations violations(&broken);
-  const auto positive = [&](int32_t value, absl::string_view field) {
-    violations.Check(value >= 1, field,
-                     absl::StrCat("must be >= 1; is ", value));
-  };
-  positive(cell.batch(), "batch");
-  positive(cell.heads(), "heads");
-  positive(cell.length(), "length");
-  positive(cell.head_dim(), "head_dim");
-  positive(cell.search_step(), "search_step");
+  violations.CheckAtLeast(1, cell.batch(), "batch");
+  violations.CheckAtLeast(1, cell.heads(), "heads");
+  violations.CheckAtLeast(1, cell.length(), "length");
+  violations.CheckAtLeast(1, cell.head_dim(), "head_dim");
+  violations.CheckAtLeast(1, cell.search_step(), "search_step");
   violations.Check(cell.search_limit() >= cell.search_step(), "search_limit",
                    absl::StrCat("must be >= search_step, ", cell.search_step(),
                                 "; is ", cell.search_limit()));
@@ -54,19 +50,14 @@ absl::Status CheckAttentionCell(const AttentionCell& cell) {
                    "attention.backend", "must name a backend");
   violations.Check(cell.precision() != AttentionCell::UNSPECIFIED, "precision",
                    "must be FP32, BF16 or FP16");
-  if (broken.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(broken[0].path, ": ", broken[0].message));
+  return FirstViolation(broken);
 }
 
 absl::Status CheckCell(const Study& study, const StudyCell& cell) {
   ASSIGN_OR_RETURN(const StudyConfig config, StudyConfigOf(study, cell));
   std::vector<Violation> broken;
   Validate(config, Violations(&broken));
-  if (!broken.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("study.", broken[0].path, ": ", broken[0].message));
-  }
+  RETURN_IF_ERROR(FirstViolation(broken, "study."));
   ASSIGN_OR_RETURN(const CellConfig runs, CellConfigOf(study, cell));
   const auto* const attention = std::get_if<AttentionCell>(&runs);
   return attention == nullptr ? absl::OkStatus()

@@ -2,8 +2,6 @@
 
 #include <limits>
 
-#include "absl/strings/str_cat.h"
-
 namespace tessera {
 
 Violations Violations::In(absl::string_view field) const {
@@ -43,6 +41,13 @@ void Violations::CheckNotNegativeInFp32(double value,
   Check(value <= kMost, field,
         absl::StrCat("must be in the range of FP32, at most ", kMost, "; is ",
                      value));
+}
+
+absl::Status FirstViolation(absl::Span<const Violation> violations,
+                            absl::string_view prefix) {
+  if (violations.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(prefix, violations[0].path, ": ", violations[0].message));
 }
 
 }  // namespace tessera

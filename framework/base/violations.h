@@ -2,9 +2,13 @@
 #define FRAMEWORK_BASE_VIOLATIONS_H_
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace tessera {
 
@@ -32,6 +36,13 @@ class Violations {
   // Adds a violation unless `holds`.
   void Check(bool holds, absl::string_view field,
              absl::string_view message) const;
+  // Requires value >= least.
+  template <typename T>
+  void CheckAtLeast(std::type_identity_t<T> least, T value,
+                    absl::string_view field) const {
+    Check(value >= least, field,
+          absl::StrCat("must be >= ", least, "; is ", value));
+  }
   // Requires that `value`, rounded to FP32, is finite and > 0.
   void CheckPositiveInFp32(double value, absl::string_view field) const;
   // Requires that `value`, rounded to FP32, is finite and >= 0.
@@ -41,6 +52,10 @@ class Violations {
   std::vector<Violation>* list_;
   std::string prefix_;
 };
+
+// The first as InvalidArgument, its path after `prefix`; OK if there is none.
+absl::Status FirstViolation(absl::Span<const Violation> violations,
+                            absl::string_view prefix = "");
 
 }  // namespace tessera
 

@@ -39,8 +39,7 @@ void Validate(const CheckpointConfig& config, Violations violations) {
   violations.Check(
       !config.has_init_from() || !config.init_from().empty(), "init_from",
       "must name a folder; is empty; remove the field for random weights");
-  violations.Check(config.keep_last() >= 1, "keep_last",
-                   absl::StrCat("must be >= 1; is ", config.keep_last()));
+  violations.CheckAtLeast(1, config.keep_last(), "keep_last");
   violations.Check(
       !config.has_keep_every_steps() || config.keep_every_steps() >= 1,
       "keep_every_steps",

@@ -16,8 +16,7 @@ constexpr double kLeastPeakTflops = 1e-3, kMostPeakTflops = 1e9;
 }  // namespace
 
 void Validate(const ObserveConfig& config, Violations violations) {
-  violations.Check(config.log_every_steps() >= 1, "log_every_steps",
-                   absl::StrCat("must be >= 1; is ", config.log_every_steps()));
+  violations.CheckAtLeast(1, config.log_every_steps(), "log_every_steps");
   violations.Check(config.progress_bar() != ObserveConfig::UNSPECIFIED,
                    "progress_bar", "must be AUTO, ON or OFF");
   const TraceConfig& trace = config.trace();

@@ -25,8 +25,7 @@ void CheckFinalRatio(double value, const Violations& violations) {
 }
 
 void CheckDecaySteps(int steps, const Violations& violations) {
-  violations.Check(steps >= 1, "decay_steps",
-                   absl::StrCat("must be >= 1; is ", steps));
+  violations.CheckAtLeast(1, steps, "decay_steps");
 }
 
 void ValidateGroup(const ParameterGroupConfig& group,
@@ -120,8 +119,7 @@ void Validate(const MuonConfig& config, Violations violations) {
 }
 
 void Validate(const ScheduleConfig& config, Violations violations) {
-  violations.Check(config.warmup_steps() >= 0, "warmup_steps",
-                   absl::StrCat("must be >= 0; is ", config.warmup_steps()));
+  violations.CheckAtLeast(0, config.warmup_steps(), "warmup_steps");
   violations.Check(
       config.warmup_ratio() >= 0 && config.warmup_ratio() < 1, "warmup_ratio",
       absl::StrCat("must be in [0, 1), a fraction of training.steps; is ",

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/name_pattern.h"
+#include "framework/base/status_macros.h"
 #include "framework/optim/adamw_update.h"
 
 namespace tessera {
@@ -111,10 +112,7 @@ absl::StatusOr<std::vector<uint8_t>> AssignChunkGroups(
   std::vector<Violation> broken;
   ValidateGroups(groups, store.slices(),
                  Violations(&broken).In("optimizer.adamw"));
-  if (!broken.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(broken[0].path, ": ", broken[0].message));
-  }
+  RETURN_IF_ERROR(FirstViolation(broken));
   table.resize(store.trainable_extent() / kAdamWChunk);
   for (const ParameterSlice& slice : store.slices()) {
     if (!slice.trainable) continue;

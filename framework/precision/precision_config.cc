@@ -22,9 +22,8 @@ void ValidateLossScaler(const LossScalerConfig& config,
     violations.Add("backoff_factor",
                    absl::StrCat("must be in (0, 1); is ", backoff));
   }
-  violations.Check(
-      config.growth_interval_steps() >= 1, "growth_interval_steps",
-      absl::StrCat("must be >= 1; is ", config.growth_interval_steps()));
+  violations.CheckAtLeast(1, config.growth_interval_steps(),
+                          "growth_interval_steps");
 }
 
 absl::StatusOr<PrecisionMode> ModeOf(const PrecisionConfig& config) {

@@ -15,8 +15,7 @@ void Validate(const ExecutionConfig& config, Violations violations) {
 void Validate(const RecomputeConfig& config, Violations violations) {
   violations.Check(config.policy() != RecomputeConfig::UNSPECIFIED, "policy",
                    "must be NONE, BLOCK, ATTENTION or FFN");
-  violations.Check(config.every() >= 1, "every",
-                   absl::StrCat("must be >= 1; is ", config.every()));
+  violations.CheckAtLeast(1, config.every(), "every");
 }
 
 }  // namespace tessera

@@ -224,18 +224,15 @@ void Validate(const TrainingConfig& config, Violations violations) {
                    config.has_batch_size()
                        ? absl::StrCat("must be >= 1; is ", config.batch_size())
                        : "must be given, >= 1");
-  violations.Check(config.micro_batches() >= 1, "micro_batches",
-                   absl::StrCat("must be >= 1; is ", config.micro_batches()));
+  violations.CheckAtLeast(1, config.micro_batches(), "micro_batches");
   ValidateBatch(config, violations);
-  violations.Check(config.seed() >= 0, "seed",
-                   absl::StrCat("must be >= 0; is ", config.seed()));
+  violations.CheckAtLeast(0, config.seed(), "seed");
   violations.Check(
       !config.has_eval_every_steps() || config.eval_every_steps() >= 1,
       "eval_every_steps",
       absl::StrCat("must be >= 1; is ", config.eval_every_steps(),
                    "; remove the field for one evaluation at the end"));
-  violations.Check(config.eval_batches() >= 0, "eval_batches",
-                   absl::StrCat("must be >= 0; is ", config.eval_batches()));
+  violations.CheckAtLeast(0, config.eval_batches(), "eval_batches");
   violations.Check(
       config.sample_tokens_at_end() >= 0 &&
           config.sample_tokens_at_end() <= kMaxSampleTokens,
