@@ -22,6 +22,7 @@
 #include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/base/file_descriptor.h"
+#include "framework/base/json.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
@@ -159,9 +160,7 @@ absl::Status WorkOnCells(const Study& study, const std::vector<int>& cells,
                          const std::string& folder, int pipe) {
   // Does not outlive the study.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const auto line = [](const Json& record) {
-    return record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  };
+  const auto line = [](const Json& record) { return DumpJson(record) + "\n"; };
   std::string report;
   for (const int number : cells) {
     if (number < 0 || number >= static_cast<int>(study.cells.size())) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "bench/studies/study_config.h"
 #include "framework/base/file.h"
+#include "framework/base/json.h"
 #include "framework/base/shorten.h"
 #include "framework/base/status_macros.h"
 #include "framework/observe/report/figures.h"
@@ -50,7 +51,7 @@ absl::StatusOr<std::vector<Json>> ReadResults(const std::string& folder) {
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   lines.pop_back();  // empty, or an unfinished last line
   for (size_t i = 0; i < lines.size(); ++i) {
-    Json record = Json::parse(lines[i], nullptr, /*allow_exceptions=*/false);
+    Json record = ParseJson<Json>(lines[i]);
     if (!IsRecord(record)) {
       return absl::DataLossError(absl::StrCat(
           folder, kResultsFile, ":", i + 1, ": is no record of a study: '",

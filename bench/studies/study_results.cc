@@ -14,6 +14,7 @@
 #include "bench/studies/study_loader.h"
 #include "bench/studies/study_tables.h"
 #include "framework/base/file.h"
+#include "framework/base/json.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
 #include "framework/base/text_proto.h"
@@ -149,10 +150,7 @@ absl::Status StudyResults::Append(const StudyCell& cell, const Json& record) {
 }
 
 absl::Status StudyResults::Write(Json record) {
-  return WriteAll(
-      descriptor_.fd(),
-      record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
-      path_);
+  return WriteAll(descriptor_.fd(), DumpJson(record) + "\n", path_);
 }
 
 }  // namespace tessera

@@ -45,9 +45,7 @@ std::string ChecksumOf(absl::string_view bytes) {
   return Hex(XXH3_64bits(bytes.data(), bytes.size()));
 }
 
-std::string Dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string Dump(const Json& json) { return DumpJson(json, 2) + "\n"; }
 
 // Checks the manifest's checksum of itself: of everything else in it, as
 // written by Dump(). Later versions must keep this, so that damage can be

@@ -28,9 +28,7 @@ absl::Status Leave(const std::string& folder, int rank, const Json& part,
                    const WritePointHook& hook) {
   const std::string path = PartPath(folder, rank), unfinished = path + ".tmp";
   RETURN_IF_ERROR(RemoveTree(unfinished, hook));  // of an earlier attempt
-  RETURN_IF_ERROR(WriteDurably(
-      unfinished, part.dump(-1, ' ', false, Json::error_handler_t::replace),
-      hook));
+  RETURN_IF_ERROR(WriteDurably(unfinished, DumpJson(part), hook));
   // Nothing fails once the leader may see it.
   return RenamePath(unfinished, path, hook);
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "framework/base/json.h"
 #include "framework/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -311,9 +312,8 @@ absl::Status CheckCoverage(absl::Span<const TensorEntry> tensors,
 // `name` as a JSON string.
 absl::StatusOr<std::string> Quoted(const std::string& name) {
   // The default error handler throws if the name is not UTF-8.
-  const std::string quoted = nlohmann::json(name).dump(
-      -1, ' ', false, nlohmann::json::error_handler_t::replace);
-  if (nlohmann::json::parse(quoted, nullptr, false) != name) {
+  const std::string quoted = DumpJson(nlohmann::json(name));
+  if (ParseJson(quoted) != name) {
     return absl::InvalidArgumentError(
         absl::StrCat("the tensor name ", quoted, " is not UTF-8"));
   }
@@ -363,9 +363,7 @@ absl::StatusOr<std::string> SerializeSafetensorsHeader(
   std::vector<std::string> members;
   if (!header.metadata.empty()) {
     members.push_back(absl::StrCat(
-        "\"", kMetadataKey, "\":",
-        nlohmann::json(header.metadata)
-            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+        "\"", kMetadataKey, "\":", DumpJson(nlohmann::json(header.metadata))));
   }
   for (const TensorEntry& entry : header.tensors) {
     ASSIGN_OR_RETURN(const std::string name, Quoted(entry.spec.name));

@@ -229,8 +229,7 @@ std::string HangWatch::WriteReport(absl::string_view why) const {
   json["world_size"] = world_size_;
   json["why"] = std::string(why);
   json["time"] = absl::FormatTime(absl::Now());
-  const std::string text =
-      json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const std::string text = DumpJson(json, 2) + "\n";
   // A file system that does not answer must not keep this process alive.
   std::promise<absl::Status> promise;
   std::future<absl::Status> future = promise.get_future();

@@ -27,7 +27,7 @@ std::string PrintProgress(const RankProgress& progress) {
       {"ended", progress.ended},     {"ended_name", progress.ended_name},
       {"step", progress.step},       {"host", progress.host},
       {"excused", progress.excused}, {"process", progress.process}};
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return DumpJson(json);
 }
 
 RankProgress ParseProgress(absl::string_view text) {

@@ -12,6 +12,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
+#include "framework/base/json.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
 #include "framework/observe/memory_record_json.h"
@@ -140,8 +141,7 @@ absl::Status RunLog::Log(absl::string_view type, const Json& fields) {
   Json record = {{"type", std::string(type)},
                  {"time", absl::ToUnixMicros(clock_()) * 1e-6}};
   record.update(fields);
-  const std::string line =
-      record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string line = DumpJson(record) + "\n";
   RETURN_IF_ERROR(CheckInPlace());
   return WriteAll(descriptor_.fd(), line, path_);
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "framework/base/json.h"
 #include "framework/observe/report/page_parts.h"
 #include "nlohmann/json.hpp"
 
@@ -82,8 +83,7 @@ std::string Breakable(absl::string_view text) {
 // comment.
 std::string JsonForScript(const Json& json) {
   return absl::StrReplaceAll(
-      json.dump(-1, ' ', false, Json::error_handler_t::replace),
-      {{"<", "\\u003c"}, {">", "\\u003e"}, {"&", "\\u0026"}});
+      DumpJson(json), {{"<", "\\u003c"}, {">", "\\u003e"}, {"&", "\\u0026"}});
 }
 
 class BodyWriter {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "framework/base/file.h"
+#include "framework/base/json.h"
 #include "framework/base/status_macros.h"
 #include "framework/observe/report/figures.h"
 
@@ -60,7 +61,7 @@ absl::Status ReadLog(const std::string& path, RunRecords* run) {
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   lines.pop_back();
   for (size_t i = 0; i < lines.size(); ++i) {
-    Json record = Json::parse(lines[i], nullptr, /*allow_exceptions=*/false);
+    Json record = ParseJson<Json>(lines[i]);
     if (record.is_discarded() || !Add(std::move(record), run)) {
       return absl::DataLossError(absl::StrCat(
           path, ":", i + 1,
@@ -100,7 +101,7 @@ absl::Status ReadProfile(const std::string& folder, RunRecords* run) {
   }
   if (newest.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string text, ReadFile(newest));
-  run->profile = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  run->profile = ParseJson<Json>(text);
   if (run->profile.is_object()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       newest, " is damaged: it is no JSON object; remove it to see the rest"));

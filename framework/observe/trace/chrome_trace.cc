@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "framework/base/json.h"
 #include "framework/base/status_macros.h"
 #include "framework/observe/trace/gzip_file.h"
 #include "nlohmann/json.hpp"
@@ -27,8 +28,7 @@ namespace {
 using absl::string_view;
 
 std::string Quoted(string_view text) {
-  return nlohmann::json(std::string(text))
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return DumpJson(nlohmann::json(std::string(text)));
 }
 
 // A duration or time in microseconds, exactly.

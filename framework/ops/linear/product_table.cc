@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 
 namespace tessera {
@@ -68,7 +69,7 @@ Json ProductTable::ReadFromFile() const {
   if (path_.empty() || !FileExists(path_)) return Json::object();
   const absl::StatusOr<std::string> text = ReadFile(path_);
   if (!text.ok()) return Json::object();
-  return AlgorithmsOf(Json::parse(*text, nullptr, /*allow_exceptions=*/false));
+  return AlgorithmsOf(ParseJson(*text));
 }
 
 }  // namespace tessera
