@@ -29,6 +29,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "attention_backends/backend_table.h"
@@ -136,14 +137,12 @@ absl::Status PrintStep(const WorldInfo& world) {
   return ReportOncePerMachine(TimeStep(), world);
 }
 
-enum class Phase { kForward, kForwardBackward, kStep };
-
 struct Cell {
   std::string config;     // configs/NAME.pbtxt
   std::string precision;  // a mode of PrecisionConfig
   std::string backend;
   int64_t context = 0;
-  Phase phase = Phase::kStep;
+  TrainingStudy::Call call = TrainingStudy::STEP;
 };
 
 absl::StatusOr<RunConfig> ConfigOf(const Cell& cell) {
@@ -156,25 +155,14 @@ absl::StatusOr<RunConfig> ConfigOf(const Cell& cell) {
   return LoadRunConfig({absl::StrCat("configs/", cell.config, ".pbtxt")}, sets);
 }
 
-absl::Status RunPhase(TrainingCell& cell, Phase phase) {
-  switch (phase) {
-    case Phase::kForward:
-      return cell.Forward();
-    case Phase::kForwardBackward:
-      return cell.ForwardBackward();
-    case Phase::kStep:
-      return cell.Step();
-  }
-  return absl::InternalError("no such phase");
-}
-
 absl::Status Run(const Cell& cell, benchmark::State& state) {
   ASSIGN_OR_RETURN(const RunConfig config, ConfigOf(cell));
-  const StudyConfig study;
+  StudyConfig study;
+  study.mutable_training()->set_call(cell.call);
   TrainingCell training(study, config);
   nlohmann::ordered_json figures;
   RETURN_IF_ERROR(MeasureSetUp(training, figures));
-  const auto once = [&] { return RunPhase(training, cell.phase); };
+  const auto once = [&] { return training.Call(); };
   // The last of them records the CUDA graph, and takes its memory.
   for (int i = 0; i < 3; ++i) RETURN_IF_ERROR(once());
   for (auto _ : state) {
@@ -185,7 +173,7 @@ absl::Status Run(const Cell& cell, benchmark::State& state) {
   const auto per_second = benchmark::Counter::kIsIterationInvariantRate;
   state.counters["tokens/s"] =
       benchmark::Counter(plan.tokens_per_step(), per_second);
-  if (cell.phase == Phase::kStep) {
+  if (cell.call == TrainingStudy::STEP) {
     state.counters["TFLOP/s"] = benchmark::Counter(
         plan.flops_per_token * plan.tokens_per_step() * 1e-12, per_second);
   }
@@ -195,10 +183,9 @@ absl::Status Run(const Cell& cell, benchmark::State& state) {
 }
 
 void Register(const Cell& cell) {
-  constexpr const char* kNames[] = {"forward", "forward_backward", "step"};
-  const std::string name =
-      absl::StrCat(cell.config, "/", cell.precision, "/", cell.context, "/",
-                   cell.backend, "/", kNames[static_cast<int>(cell.phase)]);
+  const std::string name = absl::StrCat(
+      cell.config, "/", cell.precision, "/", cell.context, "/", cell.backend,
+      "/", absl::AsciiStrToLower(TrainingStudy::Call_Name(cell.call)));
   benchmark::RegisterBenchmark(
       name.c_str(),
       [cell](benchmark::State& state) {
@@ -221,10 +208,11 @@ void RegisterAll() {
   for (const auto& [config, precision] : models) {
     for (int64_t context : {int64_t{128}, int64_t{512}}) {
       for (const AttentionBackend* backend : AttentionBackends()) {
-        for (Phase phase :
-             {Phase::kForward, Phase::kForwardBackward, Phase::kStep}) {
-          Register({config, precision, std::string(backend->name()), context,
-                    phase});
+        for (const auto call :
+             {TrainingStudy::FORWARD, TrainingStudy::FORWARD_BACKWARD,
+              TrainingStudy::STEP}) {
+          Register(
+              {config, precision, std::string(backend->name()), context, call});
         }
       }
     }
