@@ -192,6 +192,14 @@ TEST_F(HangWatchTest, AnExcusedRankIsWaitedFor) {
   EXPECT_TRUE(PollsUntilEnd().has_value());
 }
 
+// Its communication has failed, and it writes a last checkpoint.
+TEST_F(HangWatchTest, AnExcusedRankDoesNotEndTheRun) {
+  progress_.SetHost("writes a checkpoint", /*excused=*/true);
+  EXPECT_EQ(PollsUntilEnd(), std::nullopt);
+  progress_.SetHost("", /*excused=*/false);
+  EXPECT_EQ(PollsUntilEnd(), 0);
+}
+
 TEST_F(HangWatchTest, OneRankReadsAtATime) {
   ASSERT_TRUE(store_.Add("progress/readers", 1).ok());
   EXPECT_EQ(PollsUntilEnd(), std::nullopt);

@@ -115,6 +115,17 @@ TEST(LauncherTest, EndsTheOthersWhenOneFails) {
   EXPECT_LT(outcome.elapsed, absl::Seconds(8));
 }
 
+TEST(LauncherTest, ASuspendedRankEndsInItsOwnWay) {
+  const Outcome outcome = LaunchShell(
+      "trap 'echo saved; exit 143' TERM; if [ $RANK = 1 ]; then kill -STOP $$; "
+      "while :; do sleep 0.1; done; fi; sleep 0.5; exit 3",
+      Ranks(2));
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 3);
+  EXPECT_THAT(outcome.out, HasSubstr("[1] saved\n"));
+  EXPECT_LT(outcome.elapsed, absl::Seconds(8));
+}
+
 TEST(LauncherTest, ARankThatFailsBecauseOfAnotherIsNotTheCause) {
   // Rank 0 takes as long to exit as the rank that serves the store.
   const Outcome outcome = LaunchShell(

@@ -178,6 +178,12 @@ TEST(WorldTest, ReadsSlurm) {
   EXPECT_EQ(Parse(With(Slurm(), "SLURM_RESTART_COUNT", "2"))->restart_count, 2);
 }
 
+TEST(WorldTest, RankZeroIsOnTheFirstNodeOfTheJobStep) {
+  const Environment both = With(Slurm(), "SLURM_JOB_NODELIST", "gpu[01-04]");
+  EXPECT_EQ(Parse(both)->master_addr, "gpu03");
+  EXPECT_EQ(Parse(Without(both, "SLURM_STEP_NODELIST"))->master_addr, "gpu01");
+}
+
 TEST(WorldTest, ASlurmTaskThatSeesOneGpuUsesIt) {
   const WorldInfo slurm = Parse(Slurm()).value();
   EXPECT_EQ(CudaDeviceIndex(slurm, 1), 0);

@@ -17,6 +17,7 @@
 #include "framework/program/rewrites/recompute.h"
 #include "framework/program/schedule.h"
 #include "framework/program/stream_order.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/program/random_program.h"
 #include "tests/framework/program/test_ops.h"
@@ -25,6 +26,10 @@
 
 namespace tessera::testing {
 namespace {
+
+using ::testing::Contains;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
 
 struct Gradients {
   at::Tensor loss, dx, parameters;
@@ -280,6 +285,25 @@ TEST(ExecutorTest, AFailureNamesTheOpAndLeavesNothingBehind) {
     EXPECT_EQ(step(), absl::OkStatus());
     EXPECT_EQ(phases.depth(), 0);
   }
+}
+
+TEST(ExecutorTest, RecomputationIsAPhaseOfBackward) {
+  const Built built = TwoLayers();
+  const ProgramScope& one = built.program.scopes()[1];
+  Schedule schedule = TrainingSchedule(built.program, built.loss);
+  Recompute({{one.first_op, one.end_op}}, &schedule);
+  const auto store =
+      ParameterStore::Create(built.program.parameters(), {}).value();
+  RecordingObserver phases;
+  Executor executor(schedule, PlanLifetimes(schedule), *store,
+                    {.phases = &phases});
+  executor.SetInput(built.x, at::ones({kRows, kWidth}));
+  executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
+  executor.Run();
+  EXPECT_THAT(phases.paths(), IsSupersetOf({"forward/one/square",
+                                            "backward/recompute/one/square",
+                                            "backward/one/one"}));
+  EXPECT_THAT(phases.paths(), Not(Contains("recompute")));
 }
 
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;

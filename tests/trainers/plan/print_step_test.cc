@@ -1,7 +1,10 @@
 // Runs `train --print_step` as a user does.
 
 #include <fstream>
+#include <map>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_replace.h"
@@ -127,6 +130,51 @@ TEST(PrintStepTest, PrintsHowLongEachOpTook) {
   EXPECT_THAT(print({}).output,
               ContainsRegex("was measured on 2 x CPU.*, but this step is "
                             "planned for 1 x CPU"));
+}
+
+// A plan for a GPU computes gradients of weights beside those of activations,
+// so a backward op has two rows. A trace has one time for it.
+TEST(PrintStepTest, RowsOfAnOpShareItsTime) {
+  const std::string run = Folder("shared");
+  const std::string one_layer = "--set model.num_layers=1";
+  const auto print = [&](const std::string& flag) {
+    const Outcome printed = Shell(ToyTrain(
+        {"--print_step", "--json", "--plan_for=H200", one_layer, flag}));
+    EXPECT_EQ(printed.exit_code, 0) << printed.output;
+    return nlohmann::json::parse(printed.output, nullptr, false);
+  };
+  using Key = std::tuple<std::string, std::string, std::string>;
+  const auto key_of = [](const nlohmann::json& row) {
+    return Key(row["phase"], row["part"], row["op"]);
+  };
+  std::set<Key> keys;
+  nlohmann::json profile;
+  const nlohmann::json rows = print("");
+  for (const nlohmann::json& row : rows) {
+    if (!keys.insert(key_of(row)).second) continue;
+    profile["step"]["ops"].push_back({{"phase", row["phase"]},
+                                      {"part", row["part"]},
+                                      {"op", row["op"]},
+                                      {"ms", 6}});
+  }
+  ASSERT_LT(keys.size(), rows.size());
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run, one_layer})).exit_code, 0);
+  const std::string device = ReadRunRecords(run)->header["device"]["name"];
+  const std::string log = ReadFile(run + "/run.jsonl").value();
+  std::ofstream(run + "/run.jsonl")
+      << absl::StrReplaceAll(log, {{device, "NVIDIA H200"}});
+  ASSERT_TRUE(MakeDirectories(run + "/trace/steps_1-1").ok());
+  std::ofstream(run + "/trace/steps_1-1/profile.json") << profile;
+
+  std::map<Key, double> ms;
+  for (const nlohmann::json& row : print("--measured=" + run)) {
+    ms[key_of(row)] +=
+        row["count"].get<double>() * row["measured_us"].get<double>() * 1e-3;
+  }
+  EXPECT_EQ(ms.size(), keys.size());
+  for (const auto& [key, of_op] : ms) {
+    EXPECT_NEAR(of_op, 6, 1e-9) << std::get<2>(key);
+  }
 }
 
 }  // namespace

@@ -341,6 +341,16 @@ TEST(MuonStepTest, ADeferredUpdateKeepsItsSlices) {
   EXPECT_TRUE(valid.ok()) << valid;
 }
 
+TEST(MuonStepTest, TheProductsOfAnUpdateAreNotTheModelsWork) {
+  RandomStep step = MuonStep(/*layers=*/2);
+  const auto muon = PlanStep(step.options, step.target);
+  step.target.muon.clear();
+  const auto adamw = PlanStep(step.options, step.target);
+  ASSERT_TRUE(muon.ok() && adamw.ok());
+  EXPECT_GT(ModelFlopsPerToken(**adamw), 0);
+  EXPECT_EQ(ModelFlopsPerToken(**muon), ModelFlopsPerToken(**adamw));
+}
+
 // Two ranks: one updates w1 and w3 of a layer, the other the rest.
 TEST(MuonStepTest, RanksUpdateWholeMatrices) {
   RandomStep step = MuonStep(/*layers=*/2);

@@ -336,6 +336,40 @@ TEST(StepProfileTest, KernelsOfOneOpShareItsProducts) {
   EXPECT_EQ(Find(profile, "fill").cost, std::nullopt);
 }
 
+// The profile of a forward and a backward op of one product and 6 bytes each.
+// That in `beside` runs another kernel, too.
+StepProfile ProfileOfTwoOps(const std::string& beside) {
+  StepWriter writer;
+  const int step = writer.Open(Level::kStep, "step_1", -1);
+  std::vector<StepRow> rows;
+  for (const std::string phase : {"forward", "backward"}) {
+    rows.push_back(
+        {.phase = phase,
+         .name = "w",
+         .kind = "linear",
+         .cost = {
+             .flops = 10, .bytes = 6, .product_flops = 10, .products = 1}});
+    const int range = writer.Open(Level::kPhase, phase, step);
+    const int op = writer.Open(Level::kOp, "w", range);
+    writer.Run(kGemm, 100);
+    if (phase == beside) writer.Run("fill", 100);
+    writer.Close(op);
+    writer.Close(range);
+  }
+  writer.Close(step);
+  return BuildStepProfile(writer.builder().Build(), rows);
+}
+
+TEST(StepProfileTest, AKernelsBytesAreKnownIfThoseInEachOpAre) {
+  EXPECT_EQ(Find(ProfileOfTwoOps(""), kGemm).cost->bytes, 12);
+  for (const std::string beside : {"forward", "backward"}) {
+    const StepProfile profile = ProfileOfTwoOps(beside);
+    const KernelTime& gemm = Find(profile, kGemm);
+    EXPECT_EQ(gemm.cost->flops, 20);
+    EXPECT_EQ(gemm.cost->bytes, 0) << beside;
+  }
+}
+
 TEST(StepProfileTest, RowsOfRunsAndMicroBatchesAddUp) {
   StepWriter writer;
   const int step = writer.Open(Level::kStep, "step_1", -1);

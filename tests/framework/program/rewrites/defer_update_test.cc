@@ -42,6 +42,16 @@ TEST(DeferUpdateTest, AnOpWaitsOnlyForTheSliceOfItsWeights) {
   }
 }
 
+TEST(DeferUpdateTest, OnlyTheFirstMicroBatchSparesMultiprocessors) {
+  const Built built = TwoLayers();
+  Schedule schedule = StepOf(built.program, built.loss, /*micro_batches=*/3);
+  DeferUpdate(&schedule, /*spared_multiprocessors=*/3);
+  for (const StepRun& run : schedule.runs) {
+    if (run.kind != StepRun::Kind::kForward) continue;
+    EXPECT_EQ(run.spared_multiprocessors, run.micro_batch == 0 ? 3 : 0);
+  }
+}
+
 TEST(DeferUpdateTest, SlicesHaveAtLeastTheBytesAskedFor) {
   const Built built = TwoLayers();
   Schedule schedule = StepOf(built.program, built.loss, /*micro_batches=*/1);

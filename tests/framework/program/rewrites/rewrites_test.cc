@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "framework/program/executor.h"
 #include "framework/program/lifetime.h"
 #include "framework/program/program.h"
+#include "framework/program/rewrites/shard_gradients.h"
 #include "framework/program/rewrites/shard_weights.h"
 #include "framework/program/schedule.h"
 #include "framework/program/verify.h"
@@ -119,26 +121,45 @@ TEST(RewritesTest, EveryWaitIsNeeded) {
   EXPECT_GT(waits, 2'000);
 }
 
-// How many sections a pass gathers whose products read these weights in turn,
-// each of which is a section.
-int GatheredSections(const std::vector<int>& read) {
-  constexpr int64_t kWidth = 8, kBytes = kWidth * kWidth * 4;
-  ProgramBuilder b(CpuTarget());
-  std::vector<Weight> weights;
-  std::vector<GradientRange> sections;
-  for (int w = 0; w <= *absl::c_max_element(read); ++w) {
-    weights.push_back(Matrix(b, absl::StrCat(w, ".weight"), kWidth, kWidth));
-    sections.push_back({w * kBytes, (w + 1) * kBytes});
+constexpr int64_t kSectionBytes = kSizes.width * kSizes.width * 4;
+
+// Products that read these weights in turn. `loss` is the sum of the last one.
+struct Products {
+  explicit Products(const std::vector<int>& read) {
+    ProgramBuilder b(CpuTarget());
+    std::vector<Weight> weights;
+    for (int w = 0; w <= *absl::c_max_element(read); ++w) {
+      weights.push_back(
+          Matrix(b, absl::StrCat(w, ".weight"), kSizes.width, kSizes.width));
+    }
+    Value y = b.Input("x", {{kSizes.rows, kSizes.width}, at::kFloat});
+    for (const int w : read) y = Product(b, y, weights[w]);
+    loss = Total(b, y);
+    b.Output(loss);
+    program.emplace(std::move(b).Build().value());
   }
-  Value y = b.Input("x", {{kSizes.rows, kWidth}, at::kFloat});
-  for (const int w : read) y = Product(b, y, weights[w]);
-  b.Output(y);
-  const Program program = std::move(b).Build().value();
-  Schedule schedule = ForwardSchedule(program);
-  schedule.gradients = sections;
-  schedule.shards = {.sections = sections,
-                     .divisible = std::vector<bool>(sections.size(), true),
-                     .sharding = {.shards = 2}};
+
+  // Divides each weight between two ranks, as a section.
+  void AddSections(Schedule* schedule) const {
+    for (size_t w = 0; w < program->parameters().size(); ++w) {
+      const int64_t begin = static_cast<int64_t>(w) * kSectionBytes;
+      schedule->gradients.push_back({begin, begin + kSectionBytes});
+    }
+    const size_t sections = schedule->gradients.size();
+    schedule->shards = {.sections = schedule->gradients,
+                        .divisible = std::vector<bool>(sections, true),
+                        .sharding = {.shards = 2}};
+  }
+
+  std::optional<Program> program;
+  Value loss;
+};
+
+// The number of sections that a forward pass gathers.
+int GatheredSections(const std::vector<int>& read) {
+  const Products made(read);
+  Schedule schedule = ForwardSchedule(*made.program);
+  made.AddSections(&schedule);
   ShardWeights(&schedule, {.kind = Task::Kind::kUnshard}, /*depth=*/2);
   return static_cast<int>(
       absl::c_count_if(schedule.runs, [&](const StepRun& run) {
@@ -150,6 +171,37 @@ TEST(RewritesTest, WeightsStayGatheredWhileOneOtherSectionIsRead) {
   EXPECT_EQ(GatheredSections({0, 0}), 1);
   EXPECT_EQ(GatheredSections({0, 1, 0, 1, 0}), 2);
   EXPECT_EQ(GatheredSections({0, 1, 2, 0}), 4);
+}
+
+TEST(RewritesTest, GradientsBeginWhenAllSumsButTheLastHaveEnded) {
+  const Products made({0, 1, 2, 3, 4});
+  ScheduleBuilder list(*made.program, /*micro_batches=*/1);
+  list.Forward(0, made.loss);
+  list.Backward(0);
+  for (int64_t section = 0; section < 5; ++section) {
+    const int64_t begin = section * kSectionBytes;
+    list.Add(
+        {.kind = Task::Kind::kReduce, .range = {begin, begin + kSectionBytes}},
+        Phase::kReduce);
+  }
+  Schedule schedule = std::move(list).Build();
+  made.AddSections(&schedule);
+  ShardGradients(&schedule);
+  std::vector<int> sums;  // runs
+  int waits = 0;
+  for (size_t r = 0; r < schedule.runs.size(); ++r) {
+    const StepRun& run = schedule.runs[r];
+    for (const int wait : run.waits) {
+      ++waits;
+      ASSERT_GE(sums.size(), 2u);
+      EXPECT_EQ(wait, sums[sums.size() - 2]);
+    }
+    if (schedule.IsTask(run, Task::Kind::kReduce)) {
+      sums.push_back(static_cast<int>(r));
+    }
+  }
+  EXPECT_EQ(sums.size(), 5u);
+  EXPECT_EQ(waits, 3);
 }
 
 // Trains with a list. It stands for one of two ranks with equal gradients, and
