@@ -10,9 +10,9 @@ namespace tessera {
 // section's gradients to values in a joint buffer. After the last of them they
 // are summed over the ranks, on the communication stream, and each rank adds
 // its part to what it has. A section is begun when all sums but the last have
-// ended, so two sections take memory at a time, besides those that backward
-// writes from its beginning to its end. With several micro-batches, sums are in
-// another order than in stages 0 and 1.
+// ended, so two take memory at a time, or three in the run that begins one,
+// besides those that backward writes from its beginning to its end. With
+// several micro-batches, sums are in another order than in stages 0 and 1.
 //
 // The list has Task::Kind::kReduce runs for the sections, at any place. Comes
 // after OverlapWeightGradients() and before AddDataWaits(). Does nothing with
