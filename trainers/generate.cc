@@ -69,8 +69,10 @@ ABSL_FLAG(int, samples, 1,
 ABSL_FLAG(uint64_t, seed, 0,
           "equal seeds give equal samples; each further sample uses the next "
           "seed");
-ABSL_FLAG(std::string, device, "",
-          "CPU or CUDA; default: the one that the run was trained on");
+ABSL_FLAG(
+    std::string, device, "",
+    "CPU or CUDA; default: the one that the run was trained on; CUDA for a "
+    "folder without a run");
 
 namespace tessera {
 namespace {

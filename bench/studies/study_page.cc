@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -246,6 +247,22 @@ HtmlPage StudyHtmlPage(const Study& study, const std::vector<Json>& records) {
         {.title = notes.title, .paragraphs = std::move(notes.lines)});
   }
   return page;
+}
+
+absl::Status CheckHoldsNothingElse(const std::string& folder) {
+  const std::string readme = folder + "/README.md";
+  absl::string_view other;
+  if (FileExists(folder + "/run.jsonl")) {
+    other = "run.jsonl";
+  } else if (FileExists(readme)) {
+    ASSIGN_OR_RETURN(const std::string page, ReadFile(readme));
+    if (!absl::StrContains(page, kTables)) other = "README.md";
+  } else if (FileExists(folder + "/index.html")) {
+    other = "index.html";
+  }
+  if (other.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      folder, " has a ", other, " that is no study's; give another --out"));
 }
 
 absl::Status WriteStudyPage(const std::string& folder, const Study& study,

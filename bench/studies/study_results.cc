@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -14,6 +16,7 @@
 #include "bench/studies/study_loader.h"
 #include "bench/studies/study_tables.h"
 #include "framework/base/file.h"
+#include "framework/base/file_lock.h"
 #include "framework/base/json.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
@@ -100,7 +103,16 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
     const std::vector<int>& wanted, const std::string& build, bool resume) {
   RETURN_IF_ERROR(MakeDirectories(folder));
   const std::string path = folder + kResultsFile;
-  const bool exists = FileExists(path);
+  absl::StatusOr<FileLock> lock = FileLock::Try(path);  // creates the file
+  if (absl::IsUnavailable(lock.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path,
+                     " is written by another process; wait for it or give "
+                     "another --out"));
+  }
+  RETURN_IF_ERROR(lock.status());
+  std::error_code ignored;
+  const bool exists = !std::filesystem::is_empty(path, ignored);
   if (exists && !resume) {
     return absl::AlreadyExistsError(absl::StrCat(
         path,
@@ -126,7 +138,8 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
   if (descriptor < 0) {
     return SystemError(errno, absl::StrCat("cannot write ", path));
   }
-  auto results = absl::WrapUnique(new StudyResults(path, descriptor));
+  auto results =
+      absl::WrapUnique(new StudyResults(path, descriptor, *std::move(lock)));
   if (exists) RETURN_IF_ERROR(DropUnfinishedLine(path, descriptor));
   results->done_ = std::move(standing.done);
   results->outdated_ = std::move(standing.outdated);

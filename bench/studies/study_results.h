@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "bench/studies/study_config.h"
 #include "framework/base/file_descriptor.h"
+#include "framework/base/file_lock.h"
 #include "nlohmann/json.hpp"
 
 namespace tessera {
@@ -34,7 +35,8 @@ class StudyResults {
  public:
   // Starts a file in `folder`, or with `resume` continues one, whose study must
   // measure the same; titles, tables and plots may have changed. AlreadyExists
-  // if there is one without `resume`. `wanted` are the numbers of the cells
+  // if there is one without `resume`; FailedPrecondition while another process
+  // has it open. `wanted` are the numbers of the cells
   // that are to be measured; others keep their records.
   static absl::StatusOr<std::unique_ptr<StudyResults>> Open(
       const std::string& folder, const Study& study,
@@ -52,12 +54,15 @@ class StudyResults {
                       const nlohmann::ordered_json& record);
 
  private:
-  StudyResults(std::string path, int descriptor)
-      : path_(std::move(path)), descriptor_(descriptor) {}
+  StudyResults(std::string path, int descriptor, FileLock lock)
+      : path_(std::move(path)),
+        descriptor_(descriptor),
+        lock_(std::move(lock)) {}
   absl::Status Write(nlohmann::ordered_json record);
 
   const std::string path_;
   const FileDescriptor descriptor_;
+  const FileLock lock_;
   std::set<std::string> done_;
   std::vector<std::string> outdated_;
 };

@@ -23,10 +23,12 @@ void AtWritePoint(const WritePointHook& hook, absl::string_view verb,
 
 absl::Status StatusFromErrno(int error, absl::string_view action) {
   return SystemError(
-      error, absl::StrCat("cannot ", action,
-                          IsFullDisk(error) ? " (free disk space or lower "
-                                              "checkpoint.keep_last)"
-                                            : ""));
+      error,
+      absl::StrCat("cannot ", action,
+                   IsFullDisk(error) ? " (free disk space; a run also keeps "
+                                       "fewer checkpoints with a lower "
+                                       "checkpoint.keep_last)"
+                                     : ""));
 }
 
 }  // namespace

@@ -332,9 +332,8 @@ absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
     }
     RETURN_IF_ERROR(
         CheckVocabulary(*folder.tokenizer, folder.tokenizer_path, vocab_size));
-    if (*tokenizer == nullptr) {
-      *tokenizer = std::move(folder.tokenizer);
-    } else if ((*tokenizer)->Serialize() != folder.tokenizer->Serialize()) {
+    if (*tokenizer != nullptr &&
+        (*tokenizer)->Serialize() != folder.tokenizer->Serialize()) {
       return absl::InvalidArgumentError(absl::StrCat(
           path,
           " has a different tokenizer than the folders before it, so its token "
@@ -343,7 +342,11 @@ absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
     }
     RETURN_IF_ERROR(list.Add(
         is_train ? std::move(folder.train) : *std::move(folder.validation),
-        vocab_size, FindEndOfText(data, **tokenizer)));
+        vocab_size, FindEndOfText(data, *folder.tokenizer)));
+    // A validation set does not say what the ids of training's files mean.
+    if (is_train && *tokenizer == nullptr) {
+      *tokenizer = std::move(folder.tokenizer);
+    }
   }
   return list;
 }

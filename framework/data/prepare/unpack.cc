@@ -114,6 +114,12 @@ absl::StatusOr<std::string> TextOf(absl::string_view line,
                                    const std::string& field) {
   if (absl::StripAsciiWhitespace(line).empty()) return "";
   Json json = ParseJson(line);
+  if (json.is_discarded() && absl::StartsWith(line, "{")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "is no JSON: ", Shorten(line),
+        "; a line is one object in UTF-8, at most ", kMaxJsonDepth,
+        " levels deep and without half a surrogate pair such as \\ud800"));
+  }
   if (!json.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "must be a JSON object with the field '", field, "'; is ",

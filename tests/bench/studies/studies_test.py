@@ -1,6 +1,7 @@
 """Runs every study of configs/studies/tiny on the CPU from end to end."""
 
 import concurrent.futures
+import fcntl
 import json
 import os
 import pathlib
@@ -241,6 +242,33 @@ class StudiesTest(unittest.TestCase):
                              page)
             self.assertEqual(line.group(2), f"{gib:.3f}")
             self.assertIn(f"run={planned[gib]['cell']['run']} ", line.group(1))
+
+    def test_a_folder_of_something_else_is_refused(self):
+        study = TINY / "accumulation.pbtxt"
+        for name in ["README.md", "index.html", "run.jsonl"]:
+            with self.subTest(name=name):
+                out = self.folder / name
+                out.mkdir()
+                (out / name).write_text("mine")
+                done = run(f"--study={study}", f"--out={out}")
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(f"{out} has a {name} that is no study's",
+                              done.stderr)
+                self.assertEqual([p.name for p in out.iterdir()], [name])
+                self.assertEqual((out / name).read_text(), "mine")
+
+    def test_two_studies_do_not_share_a_folder(self):
+        study = TINY / "accumulation.pbtxt"
+        out = self.folder / "shared"
+        self.assertEqual(run(f"--study={study}", f"--out={out}").returncode, 0)
+        before = lines(out)
+        with open(out / "results.jsonl") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            done = run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(f"{out}/results.jsonl is written by another process",
+                      done.stderr)
+        self.assertEqual(lines(out), before)
 
     def test_a_foreign_line_is_named(self):
         study = TINY / "accumulation.pbtxt"

@@ -218,10 +218,10 @@ TEST(UnpackTest, NamesTheLineWithoutAText) {
   const std::string path = TestPath("a.jsonl");
   for (const Line& bad : std::vector<Line>{
            {"word", "must be a JSON object with the field 'text'; is word; if"},
-           {"{\"text\": \"open", "must be a JSON object"},
+           {"{\"text\": \"open", "is no JSON: {"},
            {"[\"a\"]", "must be a JSON object with the field 'text'; is [\"a"},
-           {"{\"text\": \"\xff\"}", "must be a JSON object"},
-           {"{\"text\": \"\\ud800\"}", "must be a JSON object"},
+           {"{\"text\": \"\xff\"}", "is no JSON: {"},
+           {"{\"text\": \"\\ud800\"}", "half a surrogate pair such as \\ud800"},
            {"{\"id\": 1, \"body\": \"b\"}",
             "must have the field 'text'; has 'body', 'id'; set --field"},
            {"{}", "must have the field 'text'; has no field; set --field"},
