@@ -490,6 +490,19 @@ TEST_F(PreparedTest, FurtherValidationSetsAreOpenedByName) {
               Fails(StatusCode::kInvalidArgument, names_field));
 }
 
+// Training's files may have been made by another tokenizer.
+TEST_F(PreparedTest, AValidationSetHasNoTokenizerForTraining) {
+  const std::string folder = Prepare("a", 8000);
+  Write(TestPath("ids.bin"), Bytes(std::vector<uint16_t>(1000, 5)));
+  const auto dataset = Create(
+      absl::StrCat("token_files { train: '", TestPath("ids.bin"),
+                   "' format: NANOGPT validation_sets { name: 'a' files: '",
+                   folder, "' } } validation_fraction: 0.1"));
+  ASSERT_THAT(dataset, IsOk());
+  ASSERT_EQ(dataset->validation_sets.size(), 1u);
+  EXPECT_EQ(dataset->tokenizer, nullptr);
+}
+
 TEST_F(PreparedTest, FilesOfDifferentFormatsAreReadAsOne) {
   const std::string folder = Prepare("a", 8000);
   std::vector<int32_t> header = {20240801, 7, 100};
