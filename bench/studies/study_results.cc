@@ -96,6 +96,15 @@ absl::Status DropUnfinishedLine(const std::string& path, int descriptor) {
   return SystemError(errno, absl::StrCat("cannot write ", path));
 }
 
+// Creates the file if it is missing.
+absl::StatusOr<FileLock> Lock(const std::string& path) {
+  absl::StatusOr<FileLock> lock = FileLock::Try(path);
+  if (!absl::IsUnavailable(lock.status())) return lock;
+  return absl::FailedPreconditionError(absl::StrCat(
+      path,
+      " is written by another process; wait for it or give another --out"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
@@ -103,14 +112,7 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
     const std::vector<int>& wanted, const std::string& build, bool resume) {
   RETURN_IF_ERROR(MakeDirectories(folder));
   const std::string path = folder + kResultsFile;
-  absl::StatusOr<FileLock> lock = FileLock::Try(path);  // creates the file
-  if (absl::IsUnavailable(lock.status())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path,
-                     " is written by another process; wait for it or give "
-                     "another --out"));
-  }
-  RETURN_IF_ERROR(lock.status());
+  ASSIGN_OR_RETURN(FileLock lock, Lock(path));
   std::error_code ignored;
   const bool exists = !std::filesystem::is_empty(path, ignored);
   if (exists && !resume) {
@@ -139,7 +141,7 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
     return SystemError(errno, absl::StrCat("cannot write ", path));
   }
   auto results =
-      absl::WrapUnique(new StudyResults(path, descriptor, *std::move(lock)));
+      absl::WrapUnique(new StudyResults(path, descriptor, std::move(lock)));
   if (exists) RETURN_IF_ERROR(DropUnfinishedLine(path, descriptor));
   results->done_ = std::move(standing.done);
   results->outdated_ = std::move(standing.outdated);

@@ -221,7 +221,7 @@ TEST(UnpackTest, NamesTheLineWithoutAText) {
            {"{\"text\": \"open", "is no JSON: {"},
            {"[\"a\"]", "must be a JSON object with the field 'text'; is [\"a"},
            {"{\"text\": \"\xff\"}", "is no JSON: {"},
-           {"{\"text\": \"\\ud800\"}", "half a surrogate pair such as \\ud800"},
+           {"{\"text\": \"\\ud800\"}", "is no JSON: {"},
            {"{\"id\": 1, \"body\": \"b\"}",
             "must have the field 'text'; has 'body', 'id'; set --field"},
            {"{}", "must have the field 'text'; has no field; set --field"},
