@@ -110,9 +110,7 @@ void PrintProgress(const StudyCell& cell, const nlohmann::ordered_json& record,
 
 absl::Status RunStudy(const Study& study, const std::vector<int>& wanted) {
   const std::string folder = OutFolder(study);
-  if (!FileExists(folder + kResultsFile)) {
-    RETURN_IF_ERROR(CheckHoldsNothingElse(folder));
-  }
+  RETURN_IF_ERROR(CheckHoldsNothingElse(folder));
   ASSIGN_OR_RETURN(std::unique_ptr<StudyResults> results,
                    StudyResults::Open(folder, study, wanted, BuildSummary(),
                                       absl::GetFlag(FLAGS_resume)));

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "bench/studies/read_results.h"
 #include "bench/studies/study_tables.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
@@ -250,6 +251,7 @@ HtmlPage StudyHtmlPage(const Study& study, const std::vector<Json>& records) {
 }
 
 absl::Status CheckHoldsNothingElse(const std::string& folder) {
+  if (FileExists(folder + kResultsFile)) return absl::OkStatus();
   const std::string readme = folder + "/README.md";
   absl::string_view other;
   if (FileExists(folder + "/run.jsonl")) {

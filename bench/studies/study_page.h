@@ -24,8 +24,8 @@ std::string StudyPage(const Study& study,
 HtmlPage StudyHtmlPage(const Study& study,
                        const std::vector<nlohmann::ordered_json>& records);
 
-// FailedPrecondition if `folder`, which has no results, has a run or a page
-// that WriteStudyPage() would replace and that is no study's.
+// FailedPrecondition if `folder` has no results, but a run, or a page that
+// WriteStudyPage() would replace and that is no study's.
 absl::Status CheckHoldsNothingElse(const std::string& folder);
 
 // Writes StudyPage() to `folder`/README.md and StudyHtmlPage() to
