@@ -68,7 +68,7 @@ class Worker {
     argv.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], kWorkersEnd);
+    posix_spawn_file_actions_adddup2(&actions, workers_end.fd(), kWorkersEnd);
     const int error =
         posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);

@@ -19,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
 
@@ -113,11 +114,10 @@ std::string DirectoryOf(const std::string& path) {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path,
                                      int64_t max_bytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus("read", path);
-  const absl::Cleanup close_fd = [fd] { ::close(fd); };
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return ErrnoStatus("read", path);
   struct stat info;
-  if (::fstat(fd, &info) != 0) return ErrnoStatus("read", path);
+  if (::fstat(file.fd(), &info) != 0) return ErrnoStatus("read", path);
   if (info.st_size > max_bytes) return TooLarge(path, max_bytes);
   // The size is a hint: files in /proc report 0, and a file can grow.
   constexpr size_t kStepBytes = 64 << 10;
@@ -127,7 +127,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path,
   while (true) {
     if (size == contents.size()) contents.resize(2 * size);
     const ssize_t count =
-        ::read(fd, contents.data() + size, contents.size() - size);
+        ::read(file.fd(), contents.data() + size, contents.size() - size);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return ErrnoStatus("read", path);
     if (count == 0) break;
@@ -192,11 +192,11 @@ absl::Status RemoveTemporarySiblings(const std::string& path) {
 }
 
 absl::Status SyncDirectory(const std::string& directory) {
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus("open directory", directory);
-  const absl::Cleanup close_fd = [fd] { ::close(fd); };
+  const FileDescriptor opened(
+      ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!opened.is_open()) return ErrnoStatus("open directory", directory);
   // Some file systems (network ones) have nothing to sync here and give EINVAL.
-  if (::fsync(fd) != 0 && errno != EINVAL) {
+  if (::fsync(opened.fd()) != 0 && errno != EINVAL) {
     return ErrnoStatus("sync directory", directory);
   }
   return absl::OkStatus();

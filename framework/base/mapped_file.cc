@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/base/system_error.h"
 
 namespace tessera {
@@ -19,21 +19,20 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path,
                                             ReadOrder order) {
   // With O_NONBLOCK, opening a pipe does not wait for its writer. It has no
   // effect on a regular file.
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) {
+  const FileDescriptor file(
+      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) {
     return SystemError(errno, absl::StrCat("cannot open ", path));
   }
-  const absl::Cleanup closer = [descriptor] { close(descriptor); };
   struct stat info;
-  if (fstat(descriptor, &info) != 0) {
+  if (fstat(file.fd(), &info) != 0) {
     return SystemError(errno, absl::StrCat("cannot read ", path));
   }
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
   }
   if (info.st_size == 0) return MappedFile();  // mmap() rejects it
-  void* data =
-      mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED, descriptor, 0);
+  void* data = mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED, file.fd(), 0);
   if (data == MAP_FAILED) {
     return SystemError(errno, absl::StrCat("cannot map ", path));
   }

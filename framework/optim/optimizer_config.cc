@@ -165,8 +165,8 @@ LearningRateSchedule LearningRateScheduleOf(const ScheduleConfig& config,
   } else if (config.has_wsd()) {
     const WsdSchedule& wsd = config.wsd();
     TESSERA_CHECK(wsd.decay_steps() <= after_warmup, "a decay of ",
-                  wsd.decay_steps(), " steps after the warm-up leaves ",
-                  after_warmup);
+                  wsd.decay_steps(), " of the ", after_warmup,
+                  " steps after the warm-up");
     decay_over(
         wsd, wsd.decay() == WsdSchedule::SQRT ? Decay::kSqrt : Decay::kLinear);
     schedule.decay_begin = total_steps - wsd.decay_steps();

@@ -80,32 +80,10 @@ Cost NewtonSchulzCost(const MuonBatch& batch, int steps, at::ScalarType dtype,
           .product_flops = flops};
 }
 
-// The share of the products of the rank with the most to do. It counts over all
-// slices, because a rank that has updated its part of one need not wait for
-// the others.
-double LargestPart(absl::Span<const MuonSlice> slices,
-                   const MuonOptions& options, at::ScalarType dtype,
-                   const DeviceInfo& device) {
-  std::map<int, double> flops;  // by part
-  double all = 0;
-  for (const MuonSlice& slice : slices) {
-    for (const MuonBatch& batch : slice.batches) {
-      const Cost cost =
-          NewtonSchulzCost(batch, options.ns_steps, dtype, device);
-      flops[batch.part] += cost.flops;
-      all += cost.flops;
-    }
-  }
-  double largest = 0;
-  for (const auto& [part, of_part] : flops) {
-    largest = std::max(largest, of_part / all);
-  }
-  return largest;
-}
-
+// Adds the FLOPs of its products to `by_part`.
 Task MuonTask(const MuonSlice& slice, const MuonOptions& options,
               int64_t weight_traffic, const PrecisionPolicy& precision,
-              const DeviceInfo& device) {
+              const DeviceInfo& device, std::map<int, double>* by_part) {
   const int64_t gradient = SizeOf(precision, OpClass::kGradient);
   const int64_t count = slice.end - slice.begin;
   const at::ScalarType dtype = MuonDtype(precision);
@@ -123,9 +101,21 @@ Task MuonTask(const MuonSlice& slice, const MuonOptions& options,
       .range = {slice.begin * gradient, slice.end * gradient},
       .divisible = false};
   for (const MuonBatch& batch : slice.batches) {
-    task.cost += NewtonSchulzCost(batch, options.ns_steps, dtype, device);
+    const Cost cost = NewtonSchulzCost(batch, options.ns_steps, dtype, device);
+    (*by_part)[batch.part] += cost.flops;
+    task.cost += cost;
   }
   return task;
+}
+
+// The largest value, as a share of all.
+double LargestShare(const std::map<int, double>& by_part) {
+  double largest = 0, all = 0;
+  for (const auto& [part, value] : by_part) {
+    largest = std::max(largest, value);
+    all += value;
+  }
+  return largest / all;
 }
 
 }  // namespace
@@ -164,22 +154,25 @@ std::vector<Task> UpdateTasks(const ParameterLayout& layout, int shards,
   const int64_t extent = layout.trainable_extent - layout.adamw_extent;
   const int64_t traffic = WeightTraffic(layout.trainable_weights) -
                           WeightTraffic(layout.adamw_weights);
-  const std::vector<MuonSlice> slices =
-      MuonSlices(layout.slices, layout.sections, shards);
-  const double largest_part =
-      LargestPart(slices, muon, MuonDtype(precision), device);
-  for (const MuonSlice& slice : slices) {
+  const size_t first_muon = tasks.size();
+  std::map<int, double> flops;  // of products, by part
+  for (const MuonSlice& slice :
+       MuonSlices(layout.slices, layout.sections, shards)) {
     const double share = static_cast<double>(slice.end - slice.begin) /
                          static_cast<double>(extent);
     tasks.push_back(MuonTask(slice, muon,
                              std::llround(share * static_cast<double>(traffic)),
-                             precision, device));
-    tasks.back().largest_part = largest_part;
+                             precision, device, &flops));
     if (!ema) continue;
     const double weights =
         share * static_cast<double>(layout.trainable_weights.parameters() -
                                     layout.adamw_weights.parameters());
     AddEma(slice.end - slice.begin, std::llround(weights), &tasks.back());
+  }
+  // Over all slices, because a rank that has updated its part of one need not
+  // wait for the others.
+  for (size_t t = first_muon; t < tasks.size(); ++t) {
+    tasks[t].largest_part = LargestShare(flops);
   }
   return tasks;
 }

@@ -198,8 +198,8 @@ std::vector<int> PlacesInOrder(absl::Span<const PartGroup> order, int shards) {
   return places;
 }
 
-// Of all rotations of the groups, also mirrored, takes the one after which the
-// sum of squares of the ranks' work is least. Adds the section's to `work`.
+// Rotates the order of the groups, and may reverse it first, such that the sum
+// of squares of the ranks' work is least. Adds the section's work to `work`.
 void ArrangeParts(Blocks blocks, std::vector<double>* work,
                   MatrixSection* section) {
   const int shards = static_cast<int>(work->size());

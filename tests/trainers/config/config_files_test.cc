@@ -88,7 +88,14 @@ TEST_F(ConfigFilesTest, EveryOneTrainsForAnyNumberOfSteps) {
     for (const int64_t steps : {1, 2, 3, 20, 1000}) {
       const auto config = LoadRunConfig(
           {folder_ + "/" + file}, {absl::StrCat("training.steps=", steps)});
-      EXPECT_TRUE(config.ok()) << config.status();
+      ASSERT_TRUE(config.ok()) << config.status();
+      // Checks that its phases fit.
+      const OptimizerConfig& optimizer = config->optimizer();
+      EXPECT_EQ(LearningRateScheduleOf(optimizer.schedule(),
+                                       optimizer.adamw().lr(), steps)
+                    .peak_lr,
+                optimizer.adamw().lr())
+          << file;
     }
   }
 }
