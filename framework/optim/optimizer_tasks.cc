@@ -108,14 +108,14 @@ Task MuonTask(const MuonSlice& slice, const MuonOptions& options,
   return task;
 }
 
-// The largest value, as a share of all.
+// The largest value, as a share of all; 0 if there are none.
 double LargestShare(const std::map<int, double>& by_part) {
   double largest = 0, all = 0;
   for (const auto& [part, value] : by_part) {
     largest = std::max(largest, value);
     all += value;
   }
-  return largest / all;
+  return all > 0 ? largest / all : 0;
 }
 
 }  // namespace
@@ -171,8 +171,9 @@ std::vector<Task> UpdateTasks(const ParameterLayout& layout, int shards,
   }
   // Over all slices, because a rank that has updated its part of one need not
   // wait for the others.
+  const double largest_part = LargestShare(flops);
   for (size_t t = first_muon; t < tasks.size(); ++t) {
-    tasks[t].largest_part = LargestShare(flops);
+    tasks[t].largest_part = largest_part;
   }
   return tasks;
 }
