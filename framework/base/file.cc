@@ -255,6 +255,10 @@ absl::StatusOr<std::vector<std::string>> Glob(const std::string& pattern) {
 }
 
 std::string UserPath(absl::string_view path) {
+  if (const char* home = std::getenv("HOME");
+      home != nullptr && absl::StartsWith(path, "~/")) {
+    return absl::StrCat(home, path.substr(1));
+  }
   const char* directory = std::getenv("BUILD_WORKING_DIRECTORY");
   if (directory == nullptr || absl::StartsWith(path, "/")) {
     return std::string(path);

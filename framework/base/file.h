@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<std::string>> Glob(const std::string& pattern);
 // Resolves a relative path from a user. `bazel run` starts programs in another
 // directory and passes the user's in BUILD_WORKING_DIRECTORY, which then is the
 // base. Absolute paths are returned unchanged, and so are all paths without
-// that variable.
+// that variable. "~/" is $HOME: a shell leaves it in "--out=~/run".
 std::string UserPath(absl::string_view path);
 
 // The folder for files that can be recreated (prepared text, compiled kernels):

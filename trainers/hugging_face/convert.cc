@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/file.h"
+#include "framework/base/log.h"
 #include "framework/base/new_folder.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -177,10 +178,14 @@ bool IsRotated(absl::string_view parameter) {
 std::string Text(const nlohmann::json& json) { return json.dump(2) + "\n"; }
 
 // Adds the tokenizer, if it has transformers' format, and what transformers
-// keeps beside it.
-absl::Status AddTokenizer(const Checkpoint& checkpoint, Contents* contents) {
+// keeps beside it. Returns the id of the end of a document; null without a
+// tokenizer, and for one that transformers reads and we do not.
+absl::StatusOr<nlohmann::json> AddTokenizer(const Checkpoint& checkpoint,
+                                            Contents* contents) {
   const nlohmann::json& json = checkpoint.tokenizer();
-  if (!json.is_object() || !json.contains("model")) return absl::OkStatus();
+  if (!json.is_object() || !json.contains("model")) {
+    return nlohmann::json();
+  }
   contents->texts[std::string(kTokenizerFile)] = json.dump();
   for (const char* name : {kTokenizerConfigFile, "special_tokens_map.json",
                            "chat_template.jinja"}) {
@@ -188,20 +193,16 @@ absl::Status AddTokenizer(const Checkpoint& checkpoint, Contents* contents) {
     if (!FileExists(path)) continue;
     ASSIGN_OR_RETURN(contents->texts[name], ReadFile(path));
   }
-  return absl::OkStatus();
-}
-
-// The id of the end of a document; null without a tokenizer, and for one that
-// transformers reads and we do not.
-nlohmann::json EndOfDocument(const Checkpoint& checkpoint,
-                             const Contents& contents) {
-  const auto text = contents.texts.find(std::string(kTokenizerFile));
-  if (text == contents.texts.end()) return nullptr;
-  const auto tokenizer =
-      LoadTokenizer(TokenizerKind::kByteLevelBpe, text->second,
-                    checkpoint.tokenizer_source());
-  if (!tokenizer.ok()) return nullptr;
-  return (*tokenizer)->eos_id();
+  const auto tokenizer = LoadTokenizer(
+      TokenizerKind::kByteLevelBpe, json.dump(), checkpoint.tokenizer_source());
+  if (!tokenizer.ok()) {
+    LogWarning(
+        absl::StrCat("the tokenizer is copied, but generate and prepare_data "
+                     "cannot use it: ",
+                     tokenizer.status().message()));
+    return nlohmann::json();
+  }
+  return nlohmann::json((*tokenizer)->eos_id());
 }
 
 // Makes tokenizer_config.json for a tokenizer without one. Without
@@ -238,8 +239,8 @@ absl::Status ExportModel(const Checkpoint& checkpoint,
       output.head_dim = ModelShapeOf(config).head_dim();
     }
   }
-  RETURN_IF_ERROR(AddTokenizer(checkpoint, &contents));
-  const nlohmann::json eos = EndOfDocument(checkpoint, contents);
+  ASSIGN_OR_RETURN(const nlohmann::json eos,
+                   AddTokenizer(checkpoint, &contents));
   ASSIGN_OR_RETURN(GenerationConfig generation,
                    ReadGenerationConfig(checkpoint.folder()));
   if (generation.json.is_null()) generation.json = SpecialTokens(nullptr);
@@ -265,7 +266,7 @@ absl::Status ImportModel(const Checkpoint& folder, const ModelConfig& config,
   Contents contents;
   ASSIGN_OR_RETURN(contents.tensors, Stored(folder, config, options));
   contents.texts[std::string(kConfigFile)] = folder.config_text();
-  RETURN_IF_ERROR(AddTokenizer(folder, &contents));
+  RETURN_IF_ERROR(AddTokenizer(folder, &contents).status());
   ASSIGN_OR_RETURN(const GenerationConfig generation,
                    ReadGenerationConfig(folder.folder()));
   if (!generation.json.is_null()) {

@@ -266,6 +266,13 @@ TEST(UserPathTest, IsRelativeToTheUsersDirectory) {
   EXPECT_EQ(UserPath("/data/x"), "/data/x");
 }
 
+TEST(UserPathTest, KnowsTheHomeFolder) {
+  const ScopedVariable directory("BUILD_WORKING_DIRECTORY", "/work");
+  const ScopedVariable home("HOME", "/home/ada");
+  EXPECT_EQ(UserPath("~/runs/a"), "/home/ada/runs/a");
+  EXPECT_EQ(UserPath("~ada"), "/work/~ada");
+}
+
 TEST(UserCacheDirTest, FollowsTheXdgSpecification) {
   const ScopedVariable home("HOME", "/home/ada");
   const ScopedVariable cache("XDG_CACHE_HOME", "/cache");

@@ -25,6 +25,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -189,7 +190,11 @@ TEST_F(ConvertTest, ATokenizerOfTransformersGoesAlong) {
   const std::string other = R"({"model":{"type":"Unigram"}})";
   ASSERT_TRUE(WriteFileAtomically(ours + "/tokenizer.json", other).ok());
   ASSERT_TRUE(RemoveTree(folder_ + "hf").ok());
+  ::testing::internal::CaptureStderr();
   ASSERT_TRUE(Export(ours).ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("the tokenizer is copied, but generate"),
+                    HasSubstr("Unigram")));
   EXPECT_EQ(ReadJson("hf/tokenizer.json"), Json::parse(other));
   EXPECT_EQ(ReadJson("hf/generation_config.json")["eos_token_id"], Json());
   ASSERT_TRUE(WriteFileAtomically(folder_ + "hf/tokenizer.json", "{").ok());
