@@ -20,6 +20,22 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostLines = 8;  // that colors can tell apart
 
+// Adds the axes that a plot over an axis leaves out to its series: else several
+// cells would be one point.
+StudyPlot WithAllAxes(const Study& study, StudyPlot plot) {
+  if (!plot.x_title().empty()) return plot;
+  for (const StudyAxis& axis : study.config.axis()) {
+    const bool varies = absl::c_any_of(study.cells, [&](const StudyCell& cell) {
+      return cell.Label(axis.name()) != study.cells[0].Label(axis.name());
+    });
+    if (varies && axis.name() != plot.x() &&
+        !absl::c_linear_search(plot.series(), axis.name())) {
+      plot.add_series(axis.name());
+    }
+  }
+  return plot;
+}
+
 // The first axes of the plot's series whose combinations are at most
 // kMostLines, at least one axis if there is one.
 int AxesOfLines(const Study& study, const StudyPlot& plot) {
@@ -50,8 +66,8 @@ class PlotWriter {
   PlotWriter(const Study& study, const CellRecords& records,
              const StudyPlot& plot)
       : records_(records),
-        plot_(plot),
-        axes_of_lines_(AxesOfLines(study, plot)),
+        plot_(WithAllAxes(study, plot)),
+        axes_of_lines_(AxesOfLines(study, plot_)),
         scatter_(!plot.list().empty() || !plot.x_title().empty()),
         categories_(!scatter_ && HasNoNumbers(study, plot.x())) {
     for (const StudyCell& cell : study.cells) Add(cell);
@@ -173,7 +189,7 @@ class PlotWriter {
   }
 
   const CellRecords& records_;
-  const StudyPlot& plot_;
+  const StudyPlot plot_;
   const int axes_of_lines_;
   const bool scatter_;     // x is a figure
   const bool categories_;  // x is an axis without numbers

@@ -85,6 +85,15 @@ TEST(PlotTest, AnAxisWithoutNumbersMakesBarsSideBySide) {
   EXPECT_EQ(charts[0].series[1].values, (std::vector<double>{2}));
 }
 
+TEST(PlotTest, AnAxisThatIsLeftOutMakesLines) {
+  const std::vector<Chart> charts = ChartsOf("plot { x: 'size' y: 'ms' }");
+  ASSERT_EQ(charts.size(), 1u);
+  ASSERT_EQ(charts[0].series.size(), 2u);
+  EXPECT_EQ(charts[0].series[0].name, "A");
+  EXPECT_EQ(charts[0].series[0].values, (std::vector<double>{1, 3}));
+  EXPECT_EQ(charts[0].series[1].name, "B");
+}
+
 TEST(PlotTest, AFigureAgainstAnotherIsAPointForEachCell) {
   const std::vector<Chart> charts =
       ChartsOf("plot { x: 'gib' x_title: 'GiB' y: 'ms' series: 'policy' }");
