@@ -3,19 +3,24 @@
 #include <string>
 
 #include "ATen/ATen.h"
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/precision/precision_policy.h"
 
 namespace tessera {
 namespace {
 
+// "9.0" of 90.
+std::string CapabilityName(int capability) {
+  return absl::StrCat(capability / 10, ".", capability % 10);
+}
+
 std::string DeviceName(const AttentionProblem& problem) {
   if (!problem.cuda) return "a CPU";
-  return absl::StrFormat("a GPU of compute capability %d.%d",
-                         problem.compute_capability / 10,
-                         problem.compute_capability % 10);
+  return absl::StrCat("a GPU of compute capability ",
+                      CapabilityName(problem.compute_capability));
 }
 
 }  // namespace
@@ -135,6 +140,37 @@ absl::Status RequireNoSinks(const AttentionProblem& problem) {
   return absl::UnimplementedError(
       "has no attention sinks: use FLASH_CUDA or FLASH_TILED, or no "
       "model.attention_sinks");
+}
+
+absl::Status RequireDtype(const AttentionProblem& problem,
+                          absl::Span<const at::ScalarType> supported) {
+  if (absl::c_linear_search(supported, problem.dtype)) return absl::OkStatus();
+  const auto name = [](std::string* out, at::ScalarType dtype) {
+    absl::StrAppend(out, c10::toString(dtype));
+  };
+  const size_t last = supported.size() - 1;
+  return absl::UnimplementedError(absl::StrCat(
+      "computes in ", absl::StrJoin(supported.first(last), ", ", name), " or ",
+      c10::toString(supported[last]), ", not in ", c10::toString(problem.dtype),
+      ": change precision"));
+}
+
+absl::Status RequireHeadDim(const AttentionProblem& problem, int64_t multiple,
+                            int64_t largest) {
+  if (problem.d % multiple == 0 && problem.d <= largest) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "needs a head dim that is a multiple of ", multiple, " and at most ",
+      largest, ", not ", problem.d, ": change the number of heads"));
+}
+
+absl::Status RequireCapability(const AttentionProblem& problem, int least) {
+  if (problem.compute_capability >= least) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "needs compute capability ", CapabilityName(least),
+      " or newer; this GPU has ", CapabilityName(problem.compute_capability),
+      ": use a newer GPU or NAIVE"));
 }
 
 AttentionMask<int64_t> MaskOf(const AttentionProblem& problem) {

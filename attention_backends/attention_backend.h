@@ -9,6 +9,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "attention_backends/key_range.h"
 #include "framework/base/phase_observer.h"
 #include "framework/program/value.h"
@@ -163,6 +164,13 @@ struct AttentionMemory {
 absl::Status RequirePlain(const AttentionProblem& problem);
 // OK, or Unimplemented with what to change if heads have sinks.
 absl::Status RequireNoSinks(const AttentionProblem& problem);
+// Likewise.
+absl::Status RequireDtype(const AttentionProblem& problem,
+                          absl::Span<const at::ScalarType> supported);
+absl::Status RequireHeadDim(const AttentionProblem& problem, int64_t multiple,
+                            int64_t largest);
+// Of a GPU; `least` is 80 for 8.0.
+absl::Status RequireCapability(const AttentionProblem& problem, int least);
 
 // One way to compute O = softmax(scale Q K^T + M) V and its gradients.
 // Stateless and const; independent of autograd. Supports() says beforehand

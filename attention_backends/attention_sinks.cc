@@ -7,6 +7,15 @@
 #include "framework/cuda/cuda_build.h"
 
 namespace tessera {
+namespace {
+
+// Whether our kernels compute these: not in FP64, four elements at a time.
+bool HasKernels(const at::Tensor& o_bhsd) {
+  return kCudaBuild && o_bhsd.is_cuda() &&
+         o_bhsd.scalar_type() != at::kDouble && o_bhsd.size(3) % 4 == 0;
+}
+
+}  // namespace
 
 int64_t SinkChunks(int64_t tokens) {
   return std::clamp<int64_t>(tokens / 64, 1, 64);
@@ -15,7 +24,7 @@ int64_t SinkChunks(int64_t tokens) {
 void ApplySinks(const at::Tensor& sinks, const at::Tensor& o_bhsd,
                 const at::Tensor& lse_bhs) {
   if constexpr (kCudaBuild) {
-    if (o_bhsd.is_cuda()) return cuda::ApplySinks(sinks, o_bhsd, lse_bhs);
+    if (HasKernels(o_bhsd)) return cuda::ApplySinks(sinks, o_bhsd, lse_bhs);
   }
   const at::Tensor z = sinks.unsqueeze(1).to(lse_bhs.scalar_type());
   const at::Tensor with_sinks = at::logaddexp(lse_bhs, z);
@@ -27,7 +36,7 @@ void SinkGradients(const at::Tensor& sinks, const at::Tensor& o_bhsd,
                    const at::Tensor& lse_bhs, const at::Tensor& d_o_bhsd,
                    const at::Tensor& d_sinks) {
   if constexpr (kCudaBuild) {
-    if (o_bhsd.is_cuda()) {
+    if (HasKernels(o_bhsd)) {
       return cuda::SinkGradients(sinks, o_bhsd, lse_bhs, d_o_bhsd, d_sinks);
     }
   }

@@ -89,10 +89,12 @@ class CachedAttentionOp : public ForwardOnlyOp {
 
   int64_t ForwardWorkspaceBytes() const override {
     if (has_kernel()) return DecodeAttentionBytes(spec_.problem, splits_);
-    // Scores, their softmax, and one of both in the dtype of the products.
-    return 3 * TensorType{{spec_.problem.b, spec_.problem.h, spec_.problem.t},
-                          softmax_dtype()}
-                   .bytes();
+    // Scores, their softmax, and one of both in the dtype of the products; with
+    // sinks, another copy of the scores beside them.
+    const AttentionProblem& p = spec_.problem;
+    const TensorType scores = {{p.b, p.h, p.t + (p.sinks ? 1 : 0)},
+                               softmax_dtype()};
+    return (p.sinks ? 4 : 3) * scores.bytes();
   }
   Cost ForwardCost() const override {
     const double flops =

@@ -13,7 +13,7 @@ namespace {
 constexpr int kWarps = 8, kThreads = kWarps * device::kWarp;
 constexpr int kElements = 8;   // of a row, for each lane
 constexpr int kAhead = 4;      // rows that a lane loads at once
-constexpr int kMostHeads = 4;  // more do not fit into shared memory
+constexpr int kMostHeads = 4;  // more would spill registers
 
 __device__ __forceinline__ int Lanes(int d) {
   int lanes = 1;

@@ -47,12 +47,7 @@ absl::Status CheckDtype(const AttentionProblem& problem) {
 }
 
 absl::Status CheckGpu(const AttentionProblem& p) {
-  if (p.compute_capability < kMinCapability) {
-    return absl::UnimplementedError(
-        absl::StrCat("needs compute capability 7.5 or newer; this GPU has ",
-                     p.compute_capability / 10, ".", p.compute_capability % 10,
-                     ": use a newer GPU or NAIVE"));
-  }
+  RETURN_IF_ERROR(RequireCapability(p, kMinCapability));
   if (std::max(p.s, p.t) > kMaxLength || p.b * p.h * p.s > kMaxRows) {
     return absl::UnimplementedError(absl::StrCat(
         "supports lengths up to ", kMaxLength, " and up to ", kMaxRows,

@@ -134,7 +134,7 @@ absl::StatusOr<std::string> Nvrtc::Compile(
   const nvrtcResult result = compile_program_(
       program, static_cast<int>(arguments.size()), arguments.data());
   if (result != NVRTC_SUCCESS) {
-    return absl::InvalidArgumentError(
+    return absl::InternalError(
         absl::StrCat("NVRTC ", version_, " failed to compile the kernels for ",
                      architecture, " (code ", static_cast<int>(result), "):\n",
                      TextOf(program, get_log_size_, get_log_)));

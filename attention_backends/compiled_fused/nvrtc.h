@@ -31,8 +31,8 @@ class Nvrtc {
   // Unimplemented if the GPU is too old.
   absl::StatusOr<std::string> ArchitectureOf(int capability) const;
 
-  // Machine code, or PTX for "compute_..". InvalidArgument with the compiler's
-  // log if compilation fails.
+  // Machine code, or PTX for "compute_..". Internal with the compiler's log if
+  // compilation fails.
   absl::StatusOr<std::string> Compile(
       const std::string& source, absl::string_view architecture,
       const std::vector<std::string>& options) const;

@@ -10,6 +10,7 @@
 #include "attention_backends/compiled_fused/host_softmax.h"
 #include "attention_backends/compiled_fused/softmax_launch.h"
 #include "framework/cuda/cuda_build.h"
+#include "framework/cuda/float_type_of.h"
 
 namespace tessera {
 namespace fused {
@@ -73,17 +74,6 @@ void HostBackward(const RowMask& mask, const at::Tensor& p,
       });
 }
 
-SoftmaxSpec SpecOf(const RowMask& mask, const at::Tensor& scores) {
-  switch (scores.scalar_type()) {
-    case at::kFloat:
-      return {FloatType::kFloat, mask};
-    case at::kHalf:
-      return {FloatType::kHalf, mask};
-    default:
-      return {FloatType::kBFloat16, mask};
-  }
-}
-
 HeadRows RowsOf(const at::Tensor& x) {
   return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
 }
@@ -104,7 +94,7 @@ absl::Status SoftmaxInPlace(const RowMask& mask, const at::Tensor& scores_bhst,
     return absl::OkStatus();
   }
   SoftmaxForwardCall call;
-  call.spec = SpecOf(mask, scores_bhst);
+  call.spec = {FloatTypeOf(scores_bhst), mask};
   call.rows = scores_bhst.numel() / mask.keys;
   call.scores = scores_bhst.mutable_data_ptr();
   call.lse = lse_bhs.defined() ? lse_bhs.mutable_data_ptr<float>() : nullptr;
@@ -121,7 +111,7 @@ absl::Status SoftmaxBackwardInPlace(const RowMask& mask,
     return absl::OkStatus();
   }
   SoftmaxBackwardCall call;
-  call.spec = SpecOf(mask, p_bhst);
+  call.spec = {FloatTypeOf(p_bhst), mask};
   call.rows = p_bhst.numel() / mask.keys;
   call.p = p_bhst.const_data_ptr();
   call.d_p = d_p_bhst.mutable_data_ptr();

@@ -17,7 +17,7 @@
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"
-#include "framework/cuda/float_type.h"
+#include "framework/cuda/float_type_of.h"
 
 namespace tessera {
 namespace {
@@ -30,39 +30,9 @@ static_assert(flash::LargestOf(flash::portable::HeadDims()) == kMaxHeadDim &&
 
 constexpr int64_t kAlignment = 16;  // bytes that the kernels move at once
 constexpr int64_t kMaxLength = int64_t{1} << 30;  // row indices are 32-bit
-constexpr int64_t kFewestRows = 32;               // of the smallest tile
+constexpr int64_t kFewestRows = 16;               // of the smallest tile
 // Beyond these, FP32 may not hold scale / cap or scores / cap.
 constexpr double kSmallestSoftCap = 1e-20, kLargestSoftCap = 1e20;
-
-// KiB of shared memory per CUDA block; CUDA C++ Programming Guide, "Technical
-// Specifications per Compute Capability".
-int SharedKibibytes(int compute_capability) {
-  switch (compute_capability) {
-    case 80:
-    case 87:
-      return 163;
-    case 90:
-    case 100:
-    case 101:
-    case 103:
-    case 110:
-      return 227;
-    default:
-      return 99;
-  }
-}
-
-// The FloatType of a dtype that CheckTensors() accepts.
-FloatType TypeOf(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return FloatType::kFloat;
-    case at::kHalf:
-      return FloatType::kHalf;
-    default:
-      return FloatType::kBFloat16;
-  }
-}
 
 // Whether a GPU has the shared memory for the TF32 kernels of a head dim. If
 // not, both passes multiply in FP32.
@@ -71,13 +41,13 @@ bool HasTf32Kernels(ForwardParams p, int compute_capability) {
   return p.type == FloatType::kFloat &&
          p.d <= flash::portable::kLargestTf32HeadDim &&
          flash::SharedBytes(p, /*needs_grad=*/true) <=
-             SharedKibibytes(compute_capability) * 1024;
+             MostSharedBytes(compute_capability);
 }
 
 // The params of a problem, without data.
 ForwardParams ShapeOf(const AttentionProblem& p) {
   ForwardParams params;
-  params.type = TypeOf(p.dtype);
+  params.type = FloatTypeOf(p.dtype);
   params.soft_cap = static_cast<float>(p.soft_cap);
   params.b = p.b;
   params.h = p.h;
@@ -145,17 +115,8 @@ absl::Status CheckTensors(const AttentionProblem& p) {
     return absl::UnimplementedError(
         kCudaBuild ? "runs on a GPU: change the device" : kNoCuda);
   }
-  if (p.dtype != at::kFloat && p.dtype != at::kBFloat16 &&
-      p.dtype != at::kHalf) {
-    return absl::UnimplementedError(
-        absl::StrCat("computes in Float, BFloat16 or Half, not in ",
-                     c10::toString(p.dtype), ": change precision"));
-  }
-  if (p.d % kHeadDimStep != 0 || p.d > kMaxHeadDim) {
-    return absl::UnimplementedError(absl::StrCat(
-        "supports head dims that are multiples of ", kHeadDimStep, " up to ",
-        kMaxHeadDim, ", not ", p.d, ": change heads or d_model"));
-  }
+  RETURN_IF_ERROR(RequireDtype(p, {at::kFloat, at::kBFloat16, at::kHalf}));
+  RETURN_IF_ERROR(RequireHeadDim(p, kHeadDimStep, kMaxHeadDim));
   if (std::max(p.s, p.t) > kMaxLength) {
     return absl::UnimplementedError(
         absl::StrCat("supports lengths up to ", kMaxLength, ", not ",
@@ -185,14 +146,9 @@ absl::Status CheckTensors(const AttentionProblem& p) {
 
 // Checks that this GPU can run the kernels.
 absl::Status CheckGpu(const AttentionProblem& p) {
-  if (p.compute_capability < 80) {
-    return absl::UnimplementedError(
-        absl::StrCat("needs compute capability 8.0 or newer; this GPU has ",
-                     p.compute_capability / 10, ".", p.compute_capability % 10,
-                     ": use a newer GPU or NAIVE"));
-  }
+  RETURN_IF_ERROR(RequireCapability(p, 80));
   const int needed = flash::SharedBytes(ShapeOf(p), p.needs_grad);
-  const int available = SharedKibibytes(p.compute_capability) * 1024;
+  const int available = MostSharedBytes(p.compute_capability);
   if (needed > available) {
     return absl::UnimplementedError(absl::StrCat(
         "needs ", needed, " bytes of shared memory at head dim ", p.d,

@@ -9,7 +9,6 @@
 
 #include "ATen/ATen.h"
 #include "ATen/core/grad_mode.h"
-#include "absl/strings/str_cat.h"
 #include "attention_backends/attention_sinks.h"
 #include "attention_backends/document_bounds.h"
 #include "attention_backends/key_range.h"
@@ -364,17 +363,8 @@ void AddKeyTiles(const Geometry& n, double scale, const Views& x,
 
 absl::Status FlashTiledBackend::Supports(
     const AttentionProblem& problem) const {
-  switch (problem.dtype) {
-    case at::kFloat:
-    case at::kDouble:
-    case at::kBFloat16:
-    case at::kHalf:
-      return absl::OkStatus();
-    default:
-      return absl::UnimplementedError(
-          absl::StrCat("computes in Float, Double, BFloat16 or Half, not in ",
-                       c10::toString(problem.dtype), ": change precision"));
-  }
+  return RequireDtype(problem,
+                      {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf});
 }
 
 AttentionMemory FlashTiledBackend::Plan(const AttentionProblem& problem) const {

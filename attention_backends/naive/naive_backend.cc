@@ -7,7 +7,6 @@
 
 #include "ATen/ATen.h"
 #include "ATen/core/grad_mode.h"
-#include "absl/strings/str_cat.h"
 #include "attention_backends/document_bounds.h"
 #include "attention_backends/key_range.h"
 #include "attention_backends/naive/score_softmax.h"
@@ -212,17 +211,8 @@ SoftmaxMemory PlanSoftmax(HeldScores held, const AttentionProblem& p) {
 
 absl::Status NaiveBackend::Supports(const AttentionProblem& problem) const {
   RETURN_IF_ERROR(RequireNoSinks(problem));
-  switch (problem.dtype) {
-    case at::kFloat:
-    case at::kDouble:
-    case at::kBFloat16:
-    case at::kHalf:
-      return absl::OkStatus();
-    default:
-      return absl::UnimplementedError(
-          absl::StrCat("computes in Float, Double, BFloat16 or Half, not in ",
-                       c10::toString(problem.dtype), ": change precision"));
-  }
+  return RequireDtype(problem,
+                      {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf});
 }
 
 AttentionMemory NaiveBackend::Plan(const AttentionProblem& problem) const {

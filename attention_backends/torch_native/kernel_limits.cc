@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 
 #include "ATen/ATen.h"
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "framework/base/round_up.h"
 
 namespace tessera {
@@ -39,35 +36,7 @@ absl::Status RequireAmpere(const AttentionProblem& problem) {
     return absl::UnimplementedError(
         "runs only on CUDA GPUs: use COMPILED_FUSED or NAIVE on a CPU");
   }
-  if (problem.compute_capability < 80) {
-    return absl::UnimplementedError(
-        absl::StrCat("needs compute capability 8.0 or newer; this GPU has ",
-                     problem.compute_capability / 10, ".",
-                     problem.compute_capability % 10, ": use NAIVE"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RequireDtype(const AttentionProblem& problem,
-                          absl::Span<const at::ScalarType> supported) {
-  if (absl::c_linear_search(supported, problem.dtype)) return absl::OkStatus();
-  const std::string names = absl::StrJoin(
-      supported, ", ", [](std::string* out, at::ScalarType dtype) {
-        absl::StrAppend(out, c10::toString(dtype));
-      });
-  return absl::UnimplementedError(
-      absl::StrCat("computes in ", names, ", not in ",
-                   c10::toString(problem.dtype), ": change precision"));
-}
-
-absl::Status RequireHeadDim(const AttentionProblem& problem, int64_t multiple,
-                            int64_t largest) {
-  if (problem.d % multiple == 0 && problem.d <= largest) {
-    return absl::OkStatus();
-  }
-  return absl::UnimplementedError(absl::StrCat(
-      "needs a head dim that is a multiple of ", multiple, " and at most ",
-      largest, ", not ", problem.d, ": change the number of heads"));
+  return RequireCapability(problem, 80);
 }
 
 absl::Status RequireBatchOfOneGrid(const AttentionProblem& problem) {

@@ -17,10 +17,6 @@ namespace tessera {
 
 // Requires a GPU of compute capability 8.0 or newer.
 absl::Status RequireAmpere(const AttentionProblem& problem);
-absl::Status RequireDtype(const AttentionProblem& problem,
-                          absl::Span<const at::ScalarType> supported);
-absl::Status RequireHeadDim(const AttentionProblem& problem, int64_t multiple,
-                            int64_t largest);
 // Limits sequences and heads, which are a grid's y and z in all of these
 // kernels.
 absl::Status RequireBatchOfOneGrid(const AttentionProblem& problem);

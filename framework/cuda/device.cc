@@ -117,6 +117,22 @@ int ComputeCapability(c10::Device device) {
   return std::min(capability, limit);
 }
 
+int MostSharedBytes(int compute_capability) {
+  switch (compute_capability) {
+    case 80:
+    case 87:
+      return 163 << 10;
+    case 90:
+    case 100:
+    case 101:
+    case 103:
+    case 110:
+      return 227 << 10;
+    default:
+      return 99 << 10;
+  }
+}
+
 int64_t BlasWorkspaceBytes(const DeviceInfo& device) {
   if (!device.is_cuda()) return 0;
   constexpr int64_t kMiB = int64_t{1} << 20;

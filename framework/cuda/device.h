@@ -51,6 +51,10 @@ absl::StatusOr<DeviceInfo> OpenCudaDevice(
 // measure kernels for older GPUs on a newer one.
 int ComputeCapability(c10::Device device);
 
+// Bytes of shared memory that a thread block can have (CUDA C++ Programming
+// Guide, "Technical Specifications per Compute Capability").
+int MostSharedBytes(int compute_capability);
+
 // Bytes in LibTorch's caching allocator. LibTorch's CPU allocator keeps no
 // statistics, so on a CPU all four are the process's resident set, and peaks
 // are since it started.

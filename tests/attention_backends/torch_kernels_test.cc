@@ -56,7 +56,7 @@ constexpr Refusal kRefusals[] = {
     {"TORCH_CUDNN", [](AttentionProblem* p) { p->dtype = at::kFloat; },
      "computes in BFloat16, Half, not in Float"},
     {"TORCH_EFFICIENT", [](AttentionProblem* p) { p->dtype = at::kDouble; },
-     "computes in Float, BFloat16, Half, not in Double"},
+     "computes in Float, BFloat16 or Half, not in Double"},
     {"TORCH_FLASH", [](AttentionProblem* p) { p->compute_capability = 75; },
      "needs compute capability 8.0 or newer; this GPU has 7.5"},
     {"TORCH_FLASH", [](AttentionProblem* p) { p->d = 264; },

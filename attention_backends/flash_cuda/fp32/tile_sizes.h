@@ -28,16 +28,9 @@ namespace tessera {
 namespace flash {
 namespace fp32 {
 
-// Calls fn with the head dim of the kernels without a soft cap that run head
-// dim d, the next larger one, as a std::integral_constant. Surplus columns cost
-// nothing in products over columns and are wasted work in the others.
-template <typename Fn>
-auto WithHeadDim(int64_t d, const Fn& fn) {
-  return flash::WithHeadDim(HeadDims(), d, fn);
-}
-
 // Calls fn with the head dim of the kernels that run p and with whether they
-// cap scores, as std::integral_constants.
+// cap scores, as std::integral_constants. Surplus columns cost nothing in
+// products over columns and are wasted work in the others.
 template <typename Fn>
 auto WithKernels(const ForwardParams& p, const Fn& fn) {
   return flash::WithKernels(HeadDims(), SoftCapHeadDims(), p.soft_cap != 0, p.d,

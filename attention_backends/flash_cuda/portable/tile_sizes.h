@@ -23,18 +23,10 @@ namespace portable {
 // twice the memory.
 inline constexpr int64_t kLargestTf32HeadDim = 128;
 
-// Calls fn with the head dim of the kernels without a soft cap that run head
-// dim d, as a std::integral_constant: the next larger one, whose surplus
-// columns are zero.
-// All except 80 are FlashAttention-2's; 80 is common in models of 3B
-// parameters.
-template <typename Fn>
-auto WithHeadDim(int64_t d, const Fn& fn) {
-  return flash::WithHeadDim(HeadDims(), d, fn);
-}
-
 // Calls fn with the head dim of the kernels that run p and with whether they
-// cap scores, as std::integral_constants.
+// cap scores, as std::integral_constants. Surplus columns are zero. All head
+// dims except 80 are FlashAttention-2's; 80 is common in models of 3B
+// parameters.
 template <typename Fn>
 auto WithKernels(const ForwardParams& p, const Fn& fn) {
   return flash::WithKernels(HeadDims(), SoftCapHeadDims(), p.soft_cap != 0, p.d,
@@ -95,7 +87,7 @@ struct ForwardTiles {
 //   registers: S and dP      64        64          64       32       16
 //              dK and dV 64, 128       80     96, 128       96      128
 //              V                               48, 0
-//   shared KiB          49, 81       107     129, 161      161      137
+//   shared KiB          49, 81        97     129, 161      161      137
 //
 // Floats, in TF32: warps do not share rows.
 //

@@ -47,8 +47,9 @@ inline WorkspaceLayout LayoutOf(const ForwardParams& p, bool deterministic) {
 // backward.
 inline int SharedBytes(const ForwardParams& p, bool needs_grad) {
   return WithTiles(p, [&](auto forward, auto backward) {
-    return needs_grad ? decltype(backward)::kSharedBytes
-                      : decltype(forward)::kSharedBytes;
+    constexpr int kForward = decltype(forward)::kSharedBytes;
+    constexpr int kBackward = decltype(backward)::kSharedBytes;
+    return needs_grad && kBackward > kForward ? kBackward : kForward;
   });
 }
 

@@ -10,20 +10,10 @@ namespace tessera {
 
 namespace {
 
-// A thread block keeps all rows of x in shared memory, beside 80 KiB of W: the
-// bytes for x. The rest is for what the kernel declares.
+// A thread block keeps all rows of x in shared memory, beside 80 KiB of W and
+// what the kernel declares.
 int64_t MostBytesOfX(int compute_capability) {
-  switch (compute_capability) {
-    case 80:
-    case 87:
-      return 82 << 10;  // of 163 KiB
-    case 90:
-    case 100:
-    case 103:
-      return 146 << 10;  // of 227 KiB
-    default:
-      return 16 << 10;  // of 99 KiB
-  }
+  return MostSharedBytes(compute_capability) - (81 << 10);
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ TEST(Fp32TileSizes, FitAMultiprocessorOfCapability80) {
 // block.
 TEST(Fp32TileSizes, SharedMemoryFitsAsManyCudaBlocksAsRegisters) {
   for (int d = 32; d <= 256; d += 32) {
-    WithHeadDim(d, [&](auto dim) {
+    flash::WithHeadDim(HeadDims(), d, [&](auto dim) {
       using Forward = LargeForwardTiles<dim()>;
       using Backward = LargeBackwardTiles<dim()>;
       EXPECT_LE(Forward::kBlocks * (Forward::kSharedBytes + 1024), 228 * 1024);
@@ -138,7 +138,7 @@ TEST(Fp32TileSizes, SharedMemoryFitsAsManyCudaBlocksAsRegisters) {
 // Otherwise SharedBytes() would be too small for them.
 TEST(Fp32TileSizes, SmallTilesAreNotLarger) {
   for (int d = 32; d <= 256; d += 32) {
-    WithHeadDim(d, [&](auto dim) {
+    flash::WithHeadDim(HeadDims(), d, [&](auto dim) {
       EXPECT_LE(SmallForwardTiles<dim()>::kSharedBytes,
                 LargeForwardTiles<dim()>::kSharedBytes);
       EXPECT_LE(SmallBackwardTiles<dim()>::kSharedBytes,

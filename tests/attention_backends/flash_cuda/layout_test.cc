@@ -175,7 +175,7 @@ TEST(TileSizes, FitAMultiprocessor) {
       p.d = d;
       EXPECT_LE(SharedBytes(p, false), 163 * 1024) << d;
       EXPECT_LE(SharedBytes(p, true), (tf32 && d > 96 ? 227 : 163) * 1024) << d;
-      WithHeadDim(d, [&](auto dim) {
+      flash::WithHeadDim(HeadDims(), d, [&](auto dim) {
         EXPECT_GE(dim(), d);
         EXPECT_LT(dim() - d, 64);
         WithTiles(p, [&](auto, auto backward) {
