@@ -5,7 +5,6 @@
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "attention_backends/attention_backend.h"
 
 // Shared by the bindings of LibTorch's attention kernels: the limits of these
