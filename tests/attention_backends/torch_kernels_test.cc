@@ -52,9 +52,9 @@ void HaveManyGradients(AttentionProblem* p) {
 
 constexpr Refusal kRefusals[] = {
     {"TORCH_FLASH", [](AttentionProblem* p) { p->dtype = at::kFloat; },
-     "computes in BFloat16, Half, not in Float"},
+     "computes in BFloat16 or Half, not in Float"},
     {"TORCH_CUDNN", [](AttentionProblem* p) { p->dtype = at::kFloat; },
-     "computes in BFloat16, Half, not in Float"},
+     "computes in BFloat16 or Half, not in Float"},
     {"TORCH_EFFICIENT", [](AttentionProblem* p) { p->dtype = at::kDouble; },
      "computes in Float, BFloat16 or Half, not in Double"},
     {"TORCH_FLASH", [](AttentionProblem* p) { p->compute_capability = 75; },
