@@ -62,6 +62,11 @@ at::Tensor PageLocked(at::IntArrayRef shape, at::ScalarType dtype) {
       .make_tensor();
 }
 
+at::Tensor HostMemoryFor(c10::Device device, at::IntArrayRef shape,
+                         at::ScalarType dtype) {
+  return device.is_cuda() ? PageLocked(shape, dtype) : at::empty(shape, dtype);
+}
+
 absl::StatusOr<at::Tensor> LargePageLocked(int64_t numel, at::ScalarType dtype,
                                            c10::Device device,
                                            const std::atomic<bool>& stop) {

@@ -15,6 +15,9 @@ namespace tessera {
 // are done. Unlike a tensor with pinned_memory(true) it may be freed after the
 // GPU has failed: then LibTorch throws in a destructor, which ends the process.
 at::Tensor PageLocked(at::IntArrayRef shape, at::ScalarType dtype);
+// Host memory for copies to and from `device`: PageLocked() for a GPU.
+at::Tensor HostMemoryFor(c10::Device device, at::IntArrayRef shape,
+                         at::ScalarType dtype);
 
 // `numel` elements of page-locked host memory that are returned to the system
 // when freed; LibTorch's allocator rounds up to a power of two and keeps them.

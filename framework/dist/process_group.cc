@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "c10/util/Logging.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/log.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -373,7 +374,15 @@ class C10dProcessGroup final : public ProcessGroup {
       absl::string_view axis, const std::vector<int>& ranks) override;
   absl::Status Barrier() override;
   absl::Status AgreeOn(absl::string_view what, uint64_t value) override;
-  void SetStep(int64_t step) override { progress_.SetStep(step); }
+  void SetStep(int64_t step) override {
+    progress_.SetStep(step);
+    if (!timeouts_.count_whole_steps) return;
+    in_whole_step_ = true;
+    progress_.Begin("the communications");
+  }
+  void EndStep() override {
+    if (std::exchange(in_whole_step_, false)) progress_.End();
+  }
   void SetOperation(absl::string_view operation) override {
     operation_ = std::string(operation);
   }
@@ -388,6 +397,8 @@ class C10dProcessGroup final : public ProcessGroup {
  private:
   // "rank 1 of 4: "
   std::string Prefix() const;
+  // From now on operations are counted as the device does them.
+  absl::Status CountOnDevice();
   // Connects `ranks`; `part` names them.
   absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> ConnectBackendOf(
       const std::string& part, const std::vector<int>& ranks,
@@ -419,6 +430,8 @@ class C10dProcessGroup final : public ProcessGroup {
   Progress progress_;
   HangWatch hang_watch_;
   std::string operation_;
+  bool is_watched_ = false;     // otherwise c10d limits waits
+  bool in_whole_step_ = false;  // with count_whole_steps
   int64_t meetings_ = 0;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::vector<c10::intrusive_ptr<c10d::Backend>> backends_;  // of all and parts
@@ -449,7 +462,13 @@ absl::Status C10dProcessGroup::Connect() {
   options.interval = interval_;
   options.timeout = timeouts_.peer;
   options.poll = [this](KeyValueStore& store) {
-    return hang_watch_.Poll(store);
+    auto why = hang_watch_.Poll(store);
+    if (timeouts_.count_whole_steps && why.ok() && why->has_value()) {
+      absl::StrAppend(&**why,
+                      " To learn which communication it is, set "
+                      "observe.watch_communications=true.");
+    }
+    return why;
   };
   heartbeat_ =
       std::make_unique<Heartbeat>(MakeKeyValueStore(stores_.heartbeat), options,
@@ -461,16 +480,31 @@ absl::Status C10dProcessGroup::Connect() {
   }
   std::vector<int> all(world_.world_size);
   absl::c_iota(all, 0);
+  RETURN_IF_ERROR(CountOnDevice());
   ASSIGN_OR_RETURN(all_, ConnectRanks("the ranks", all));
+  return absl::OkStatus();
+}
+
+absl::Status C10dProcessGroup::CountOnDevice() {
+  is_watched_ = true;
   if constexpr (kCudaBuild) {
-    if (!device_.is_cuda() || !timeouts_.watch_gpus) return absl::OkStatus();
+    if (!device_.is_cuda()) return absl::OkStatus();
     const absl::Status counts = StatusFromTorch([&] {
       progress_.CountOn(MakeGpuWriter(device_));
       progress_.SetStep(0);
     });
-    if (!counts.ok()) {
+    is_watched_ = counts.ok();
+    if (!counts.ok() && !timeouts_.count_whole_steps) {
       return absl::FailedPreconditionError(absl::StrCat(
           Prefix(), "observe.watch_communications cannot be used here: ",
+          counts.message()));
+    }
+    if (!counts.ok()) {
+      LogWarning(absl::StrCat(
+          Prefix(),
+          "a rank that hangs is noticed only outside of CUDA graphs, "
+          "after ",
+          absl::FormatDuration(timeouts_.collective), ", because ",
           counts.message()));
     }
   }
@@ -495,9 +529,7 @@ C10dProcessGroup::ConnectBackendOf(const std::string& part,
   // From now on the watch limits waits: it excuses ranks, and names the one
   // that is missing.
   RETURN_IF_ERROR(StatusFromTorch([&] {
-    if (device_.is_cpu() || timeouts_.watch_gpus) {
-      (*connected)->setTimeout(kNoLimit);
-    }
+    if (is_watched_) (*connected)->setTimeout(kNoLimit);
   }));
   return connected;
 }
@@ -557,10 +589,10 @@ absl::Status C10dProcessGroup::Collective(absl::string_view what,
                                ? std::string(what)
                                : absl::StrCat(operation_, ": ", what);
   const absl::Status status = StatusFromTorch([&] {
-    progress_.Begin(name);
+    if (!in_whole_step_) progress_.Begin(name);
     // Null for NCCL, which enqueues on the caller's stream.
     if (const Work work = operation()) work->wait();
-    progress_.End();
+    if (!in_whole_step_) progress_.End();
   });
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
   heartbeat_->AwaitReport();

@@ -27,9 +27,10 @@ struct GroupTimeouts {
   absl::Duration collective = absl::Minutes(10);
   // How long it waits afterwards: 10 median steps, at least this.
   absl::Duration stalled = absl::Seconds(60);
-  // Whether GPUs count the operations that they do, too, so that the ranks
-  // notice one that makes no progress inside a graph.
-  bool watch_gpus = false;
+  // Whether the operations of a step count as one (SetStep() to EndStep()). On
+  // a GPU each count is a write to host memory that the next operation waits
+  // for.
+  bool count_whole_steps = false;
 };
 
 // Ranks that communicate: all ranks of a run (ProcessGroup) or some of them
@@ -118,11 +119,11 @@ class Communicator {
 //
 // If a rank lives but does not take part in a sum or a broadcast, all ranks end
 // after the time that GroupTimeouts gives, and one error names the rank, the
-// operation and the step. On a GPU that needs GroupTimeouts::watch_gpus;
-// without it NCCL ends operations that are in no graph after
-// GroupTimeouts::collective. Ranks wait without limit in Barrier(), AgreeOn()
-// and Finish(), which ranks call after work that may take long (preparing data,
-// reading and writing checkpoints), and for a rank with ExcusedWork.
+// operation and the step, or only the step with
+// GroupTimeouts::count_whole_steps. Ranks wait without limit in Barrier(),
+// AgreeOn() and Finish(), which ranks call after work that may take long
+// (preparing data, reading and writing checkpoints), and for a rank with
+// ExcusedWork.
 //
 // Not thread-safe.
 class ProcessGroup : public Communicator {
@@ -156,9 +157,10 @@ class ProcessGroup : public Communicator {
   virtual absl::Status AgreeOn(absl::string_view what, uint64_t value) = 0;
 
   // For the error that names a missing rank:
-  // The work that is enqueued on the current stream from now on belongs to
-  // `step`, the first of which is 1.
+  // The work that is enqueued on the current stream from now on, until
+  // EndStep(), belongs to `step`, the first of which is 1. Not in a graph.
   virtual void SetStep(int64_t /*step*/) {}
+  virtual void EndStep() {}
   // Precedes the names of the operations that are enqueued from now on:
   // "operation 2 of 5 (gradients)". Empty: nothing.
   virtual void SetOperation(absl::string_view /*operation*/) {}

@@ -16,6 +16,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/temporary_memory.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/page_locked.h"
 #include "framework/params/initial_values.h"
 #include "framework/params/matrix_sections.h"
 #include "framework/params/split_tensor.h"
@@ -466,12 +467,6 @@ HeldRange HeldOfSection(const Division& division, int64_t offset, int64_t numel,
           .place = begin - division.Shift(first, first + size)};
 }
 
-// Host memory for a piece of weights, pinned if they are on a GPU, so that
-// copies are fast.
-at::Tensor HostPiece(int64_t numel, at::ScalarType dtype, at::Device device) {
-  return at::empty({numel}, at::dtype(dtype).pinned_memory(device.is_cuda()));
-}
-
 }  // namespace
 
 int64_t LargestSection(absl::Span<const ParameterSection> sections) {
@@ -553,8 +548,8 @@ void ReadMaster(const WeightBuffers& weights, const ParameterSlice& slice,
     return;
   }
   const at::Device device = weights.high.device();
-  const at::Tensor high = HostPiece(count, at::kBFloat16, device);
-  const at::Tensor low = HostPiece(count, at::kShort, device);
+  const at::Tensor high = HostMemoryFor(device, {count}, at::kBFloat16);
+  const at::Tensor low = HostMemoryFor(device, {count}, at::kShort);
   high.copy_(part(weights.high));
   low.copy_(part(weights.low));
   JoinHalves(high, low, to);
@@ -824,8 +819,9 @@ void ParameterStore::Write(const ParameterSlice& slice, int64_t begin,
                            const at::Tensor& values) {
   if (slice.weights.split) {
     const int64_t count = values.numel();
-    const at::Tensor high = HostPiece(count, at::kBFloat16, options_.device);
-    const at::Tensor low = HostPiece(count, at::kShort, options_.device);
+    const at::Tensor high =
+        HostMemoryFor(options_.device, {count}, at::kBFloat16);
+    const at::Tensor low = HostMemoryFor(options_.device, {count}, at::kShort);
     SplitInHalves(values.to(at::kCPU, at::kFloat).contiguous(), high, low);
     WriteHeld(weights_.high, HeldWeightsOf(divisions_.high, slice), begin,
               high);

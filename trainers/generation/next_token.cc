@@ -8,6 +8,7 @@
 #include "attention_backends/select_backend.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/page_locked.h"
 #include "framework/cuda/recorded_work.h"
 #include "framework/program/rewrites/fuse_ops.h"
 #include "framework/program/verify.h"
@@ -41,20 +42,22 @@ struct NextTokenModel::Runner {
         schedule(ForwardSchedule(next.program)),
         lifetimes(PlanLifetimes(schedule)),
         executor(schedule, lifetimes, parameters),
-        ids(at::zeros(next.program.info(next.ids).type.shape, at::kLong)),
-        position(
-            at::zeros(next.program.info(next.position).type.shape, at::kLong)),
-        logits(at::zeros(next.program.info(next.logits).type.shape)) {
+        ids(OnHost(next.ids, parameters, at::kLong)),
+        position(OnHost(next.position, parameters, at::kLong)),
+        logits(OnHost(next.logits, parameters, at::kFloat)) {
     const at::Device device = parameters.options().device;
-    if (device.is_cuda()) {  // copies to page-locked memory are faster
-      ids = ids.pin_memory();
-      position = position.pin_memory();
-      logits = logits.pin_memory();
-    }
     device_ids = ids.to(device);
     device_position = position.to(device);
     executor.SetInput(next.ids, device_ids);
     executor.SetInput(next.position, device_position);
+  }
+
+  // Zeros, for copies of `value`.
+  at::Tensor OnHost(Value value, const ParameterStore& parameters,
+                    at::ScalarType dtype) const {
+    return HostMemoryFor(parameters.options().device,
+                         next.program.info(value).type.shape, dtype)
+        .zero_();
   }
 
   // Takes the last `length` tokens of each text, padded with zeros. The logits

@@ -64,7 +64,8 @@ absl::StatusOr<Dataset> OpenDataset(const RunPlan& plan,
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectRanks(
     const RunPlan& plan, GroupTimeouts timeouts) {
-  timeouts.watch_gpus = plan.config.observe().watch_communications();
+  timeouts.count_whole_steps |=
+      plan.device.is_cuda() && !plan.config.observe().watch_communications();
   return ProcessGroup::Create(plan.world, plan.device.device, timeouts);
 }
 

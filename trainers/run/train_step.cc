@@ -79,8 +79,9 @@ absl::Status TrainStep::Launch() {
   if (updates && step_work_.graph() != nullptr) {
     RETURN_IF_ERROR(StatusFromTorch([this] { tasks_.BeforeUpdate(); }));
   }
-  return step_work_.Do(
-      [this] { return StatusFromTorch([this] { train_.Run(); }); });
+  RETURN_IF_ERROR(step_work_.Do(
+      [this] { return StatusFromTorch([this] { train_.Run(); }); }));
+  return StatusFromTorch([this] { parts_.group->EndStep(); });
 }
 
 absl::Status TrainStep::Flush() {
@@ -99,7 +100,6 @@ absl::Status TrainStep::ExchangeEma() {
 absl::Status TrainStep::RunOther(const Batch& batch, OtherList* other) {
   RETURN_IF_ERROR(Flush());
   return StatusFromTorchOr([&]() -> absl::Status {
-    // From here the group counts the operations of a graph.
     parts_.group->SetStep(next_step_);
     CopyBatch(batch);
     if (other->executor == nullptr) {
@@ -111,8 +111,10 @@ absl::Status TrainStep::RunOther(const Batch& batch, OtherList* other) {
                           .constants = &train_});
       SetInputs(other->list, *other->executor);
     }
-    return other->work.Do(
-        [&] { return StatusFromTorch([&] { other->executor->Run(); }); });
+    RETURN_IF_ERROR(other->work.Do(
+        [&] { return StatusFromTorch([&] { other->executor->Run(); }); }));
+    parts_.group->EndStep();
+    return absl::OkStatus();
   });
 }
 

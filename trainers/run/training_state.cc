@@ -24,6 +24,7 @@
 #include "framework/base/torch_status.h"
 #include "framework/checkpoint/scalar_type.h"
 #include "framework/cuda/device.h"
+#include "framework/cuda/page_locked.h"
 #include "framework/program/random_state.h"
 
 namespace tessera {
@@ -513,10 +514,8 @@ absl::Status AddTensors(const TrainingState& state, const StateFiles& files,
   std::atomic<size_t> next = 0;
   const auto write = [&]() -> absl::Status {
     at::Tensor staging;
-    RETURN_IF_ERROR(StatusFromTorch([&] {
-      staging = at::empty(kPieceBytes,
-                          at::dtype(at::kByte).pinned_memory(device.is_cuda()));
-    }));
+    RETURN_IF_ERROR(StatusFromTorch(
+        [&] { staging = HostMemoryFor(device, {kPieceBytes}, at::kByte); }));
     for (size_t i; (i = next++) < open.size();) {
       RETURN_IF_ERROR(WriteTensors(from, open[i], staging));
     }

@@ -36,7 +36,10 @@ using ::testing::Not;
 
 constexpr char kFolder[] = "HANGING_RANK_TEST_FOLDER";
 constexpr char kScenario[] = "HANGING_RANK_TEST_SCENARIO";
-constexpr char kMode[] = "HANGING_RANK_TEST_MODE";  // empty: on a CPU
+// On GPUs, the execution.mode; empty: on a CPU.
+constexpr char kMode[] = "HANGING_RANK_TEST_MODE";
+// Whether each communication of a step counts: "true" or "false".
+constexpr char kEach[] = "HANGING_RANK_TEST_EACH";
 
 // After the graph's first launches.
 constexpr int64_t kLastGoodStep = 5;
@@ -64,7 +67,8 @@ RunConfig Config(const std::string& mode) {
     return ToyConfig("configs/tiny_cpu.pbtxt", sets);
   }
   sets.push_back(absl::StrCat("execution.mode=", mode));
-  sets.push_back("observe.watch_communications=true");
+  sets.push_back(
+      absl::StrCat("observe.watch_communications=", std::getenv(kEach)));
   return GpuSizedConfig(sets);
 }
 
@@ -76,6 +80,8 @@ absl::Status TrainAsRank() {
   SessionOptions options;
   options.timeouts.peer = absl::Seconds(3);
   options.timeouts.stalled = absl::Seconds(8);
+  options.timeouts.count_whole_steps =
+      std::getenv(kEach) == absl::string_view("false");
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    Session::Create(Config(std::getenv(kMode)), options));
   SlowObserver slow;
@@ -102,11 +108,14 @@ TEST(HangingRankWorker, DISABLED_Train) {
 }
 
 LaunchedTests TrainRanks(int ranks, const std::string& folder,
-                         const std::string& scenario, const std::string& mode) {
+                         const std::string& scenario, const std::string& mode,
+                         bool each = true) {
   LaunchOptions options;
   options.nproc = ranks;
-  options.environment = {
-      {kFolder, folder}, {kScenario, scenario}, {kMode, mode}};
+  options.environment = {{kFolder, folder},
+                         {kScenario, scenario},
+                         {kMode, mode},
+                         {kEach, each ? "true" : "false"}};
   options.timeout = absl::Minutes(2);
   return LaunchTests("HangingRankWorker.*", std::move(options));
 }
@@ -147,26 +156,36 @@ class HangingRankTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     hanging_ = NewFolder("named");
+    whole_steps_ = NewFolder("whole_steps");
     slow_ = NewFolder("slow");
     launches_ = std::make_unique<ParallelLaunches>(/*at_once=*/2);
     launches_->Add(hanging_,
                    [] { return TrainRanks(2, hanging_, "hang", ""); });
+    launches_->Add(whole_steps_, [] {
+      return TrainRanks(2, whole_steps_, "hang", "", /*each=*/false);
+    });
     launches_->Add(slow_,
                    [] { return TrainRanks(4, slow_, "slow_checkpoint", ""); });
   }
   static void TearDownTestSuite() {
     launches_.reset();
-    for (const std::string& folder : {hanging_, slow_}) {
+    for (const std::string& folder : {hanging_, whole_steps_, slow_}) {
       RemoveTree(folder).IgnoreError();
     }
   }
 
-  static inline std::string hanging_, slow_;
+  static inline std::string hanging_, whole_steps_, slow_;
   static inline std::unique_ptr<ParallelLaunches> launches_;
 };
 
 TEST_F(HangingRankTest, IsNamedByEveryRank) {
   ExpectThatRankOneIsNamed(launches_->Result(hanging_), hanging_);
+}
+
+TEST_F(HangingRankTest, IsNamedIfTheCommunicationsOfAStepCountAsOne) {
+  const LaunchedTests& ranks = launches_->Result(whole_steps_);
+  ExpectThatRankOneIsNamed(ranks, whole_steps_);
+  EXPECT_THAT(ranks.output, HasSubstr("set observe.watch_communications=true"));
 }
 
 // At the second save rank 0 still writes the first. The others, of which two
@@ -181,10 +200,14 @@ TEST_F(HangingRankTest, RanksWaitForASlowCheckpointOutsideOfCommunications) {
 TEST(GpuHangingRankTest, IsNamedByEveryRankInEagerStepsAndGraphs) {
   if (at::getNumGPUs() < 2) GTEST_SKIP() << "needs two CUDA GPUs";
   for (const char* mode : {"EAGER", "GRAPH"}) {
-    SCOPED_TRACE(mode);
-    const std::string folder = NewFolder(absl::StrCat("named", mode));
-    const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
-    ExpectThatRankOneIsNamed(TrainRanks(2, folder, "hang", mode), folder);
+    for (const bool each : {true, false}) {
+      const std::string name = absl::StrCat("named", mode, each);
+      SCOPED_TRACE(name);
+      const std::string folder = NewFolder(name);
+      const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
+      ExpectThatRankOneIsNamed(TrainRanks(2, folder, "hang", mode, each),
+                               folder);
+    }
   }
 }
 
