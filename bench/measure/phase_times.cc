@@ -41,19 +41,31 @@ absl::StatusOr<Json> PhaseTimes(TrainingCell& cell, bool detail) {
   return phases;
 }
 
+// Percent of forward or backward, both timed with the events inside them.
+Json SharesOf(const Json& phases) {
+  Json shares = Json::object();
+  for (const auto& [path, ms] : phases.items()) {
+    const size_t end = path.find('/');
+    if (end == std::string::npos) continue;
+    const double whole = phases[path.substr(0, end)];
+    shares[path] = 100 * ms.get<double>() / whole;
+  }
+  return shares;
+}
+
 }  // namespace
 
 absl::Status MeasurePhases(TrainingCell& cell, Json& figures) {
   // The phases of the step apart, because events inside them take time.
-  ASSIGN_OR_RETURN(Json phases, PhaseTimes(cell, /*detail=*/true));
-  ASSIGN_OR_RETURN(const Json outer, PhaseTimes(cell, /*detail=*/false));
-  phases.update(outer);
+  ASSIGN_OR_RETURN(const Json inside, PhaseTimes(cell, /*detail=*/true));
+  ASSIGN_OR_RETURN(Json phases, PhaseTimes(cell, /*detail=*/false));
   const double forward = phases["forward"], backward = phases["backward"];
   figures["phase_ratios"] = {
       {"backward_to_forward", backward / forward},
       {"optimizer_to_both",
        phases["optimizer"].get<double>() / (forward + backward)}};
   figures["phases"] = std::move(phases);
+  figures["phase_shares"] = SharesOf(inside);
   return absl::OkStatus();
 }
 

@@ -36,6 +36,7 @@ void PhaseTimer::Try(absl::FunctionRef<void()> work) noexcept {
 
 void PhaseTimer::BeginStep(int64_t step) noexcept {
   step_ = last_step_ = step;
+  launched_ = true;
   detailed_ = options_.detail_every_steps > 0 &&
               step % options_.detail_every_steps == 0;
 }
@@ -114,8 +115,7 @@ std::shared_ptr<const GraphMoment> PhaseTimer::RecordNow() {
 }
 
 void PhaseTimer::ResolveRecorded() {
-  if (resolved_step_ == last_step_) return;
-  resolved_step_ = last_step_;
+  if (!std::exchange(launched_, false)) return;
   for (const RecordedSample& sample : recorded_) {
     if (sample.end == nullptr) continue;  // the recording failed
     Node& node = nodes_[sample.node];
@@ -183,6 +183,7 @@ std::vector<PhaseTime> PhaseTimer::Take() {
   for (Node& node : nodes_) {
     node.total_ms = 0;
     node.count = 0;
+    node.last_step = 0;
   }
   return times;
 }

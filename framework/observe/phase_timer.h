@@ -67,7 +67,7 @@ class PhaseTimer : public Instrument, public PhaseObserver {
     std::vector<int> children;
     double total_ms = 0;
     int64_t count = 0;      // steps, or occurrences outside of steps
-    int64_t last_step = 0;  // that was counted
+    int64_t last_step = 0;  // that was counted since Take()
   };
   struct Moment {
     std::unique_ptr<c10::Event> event;  // null without a GPU
@@ -110,8 +110,8 @@ class PhaseTimer : public Instrument, public PhaseObserver {
   std::shared_ptr<const GraphMoment> last_moment_;  // of recorded_
   std::vector<size_t> open_recorded_;
   int64_t recorded_step_ = -1;
-  int64_t last_step_ = -1;      // that began
-  int64_t resolved_step_ = -1;  // whose launch was added last
+  int64_t last_step_ = -1;  // that began
+  bool launched_ = false;   // since ResolveRecorded()
 };
 
 }  // namespace tessera

@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/cuda/cuda_graph.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -55,6 +58,9 @@ TEST(PhaseTimerTest, SumsAStepsOccurrencesAndAveragesOverSteps) {
   EXPECT_GE(times[0].ms, 2 * absl::ToDoubleMilliseconds(kShort));
   EXPECT_LT(times[1].ms, times[0].ms);
   EXPECT_THAT(timer.Take(), testing::IsEmpty());
+  Step(timer, 3);  // a new step, though its number is that of the last one
+  ASSERT_THAT(Paths(timer.Take()),
+              testing::ElementsAre("forward", "optimizer"));
 }
 
 // absl::Now() would jump with the system's clock.
@@ -148,6 +154,37 @@ TEST(GpuPhaseTimerTest, TimesTheDeviceAndDoesNotWaitForIt) {
   EXPECT_LT(absl::ToDoubleMilliseconds(issued), 0.5 * wall_ms);
   EXPECT_NEAR(times[0].ms + times[1].ms, wall_ms, 0.02 * wall_ms);
   EXPECT_NEAR(times[1].ms / times[0].ms, 3, 0.3);
+}
+
+// A launch counts whatever the number of its step is.
+TEST(GpuPhaseTimerTest, TimesEachLaunchOfAGraph) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  if constexpr (kCudaBuild) {
+    const at::Device device(at::kCUDA, 0);
+    PhaseTimer timer({.device = device});
+    const at::Tensor a =
+        at::ones({2048, 2048}, at::dtype(at::kFloat).device(device));
+    at::Tensor product = a.mm(a);
+    const auto graph = MakeCudaGraph(device);
+    const auto issue = [&]() -> absl::Status {
+      Phase(timer, "forward", [&] { at::mm_out(product, a, a); });
+      return absl::OkStatus();
+    };
+    ASSERT_EQ(graph->Rehearse(issue), absl::OkStatus());
+    timer.Take();
+    timer.BeginStep(1);
+    ASSERT_EQ(graph->Capture(issue), absl::OkStatus());
+    timer.EndStep();
+    timer.Take();
+    for (int i = 0; i < 3; ++i) {
+      const StepScope step(&timer, 1);
+      ASSERT_EQ(graph->Launch(), absl::OkStatus());
+      const std::vector<PhaseTime> times = timer.Take();
+      ASSERT_THAT(Paths(times), testing::ElementsAre("forward"));
+      EXPECT_EQ(times[0].count, 1);
+      EXPECT_GT(times[0].ms, 0);
+    }
+  }
 }
 
 }  // namespace
