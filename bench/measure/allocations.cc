@@ -5,6 +5,7 @@
 #include "bench/measure/measurement.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
+#include "framework/observe/memory_record_json.h"
 #include "trainers/run/instruments.h"
 
 namespace tessera {
@@ -39,6 +40,20 @@ absl::Status MeasureAllocations(TrainingCell& cell, Json& figures) {
   allocations = AllocationFigures(record, plan);
   allocations["saved"] = SavedFigures(record, plan);
   allocations["residual"] = ResidualFigures(record, plan);
+  return absl::OkStatus();
+}
+
+absl::Status MeasureTimelines(TrainingCell& cell, Json& figures) {
+  NameBuffers(cell.session(), cell.memory_recorder());
+  Json& timelines = figures["timelines"];
+  if (cell.Records(TrainingStudy::PARTS)) {
+    ASSIGN_OR_RETURN(const MemoryRecord record,
+                     Recorded(cell, [&] { return cell.Forward(); }));
+    timelines["a forward pass"] = ToJson(record.timeline);
+  }
+  ASSIGN_OR_RETURN(const MemoryRecord record,
+                   Recorded(cell, [&] { return cell.Step(); }));
+  timelines["a step"] = ToJson(record.timeline);
   return absl::OkStatus();
 }
 

@@ -43,6 +43,8 @@ absl::Status MeasureKernels(TrainingCell& cell,
                             nlohmann::ordered_json& figures);
 absl::Status MeasureAllocations(TrainingCell& cell,
                                 nlohmann::ordered_json& figures);
+absl::Status MeasureTimelines(TrainingCell& cell,
+                              nlohmann::ordered_json& figures);
 absl::Status MeasureDecode(TrainingCell& cell, nlohmann::ordered_json& figures);
 absl::Status WriteSnapshot(TrainingCell& cell, nlohmann::ordered_json& figures);
 

@@ -18,8 +18,8 @@ absl::StatusOr<RunPlan> TrainingCell::Plan() const {
 absl::Status TrainingCell::Open(RunPlan plan) {
   if (needs_.every_allocation) {
     memory_ = CreateMemoryRecorder(
-        plan.device.device,
-        {.most_largest = std::numeric_limits<size_t>::max()});
+        plan.device.device, {.most_largest = std::numeric_limits<size_t>::max(),
+                             .every_timeline = true});
   }
   if constexpr (kCudaBuild) {
     if (needs_.snapshots && plan.device.is_cuda()) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "bench/studies/study_tables.h"
 #include "framework/observe/report/figures.h"
+#include "framework/observe/report/memory_timeline.h"
 
 namespace tessera {
 namespace {
@@ -236,6 +237,20 @@ std::vector<Chart> StudyCharts(const Study& study, const CellRecords& records) {
     }
     for (Chart& chart : PlotWriter(study, records, plot).Take()) {
       charts.push_back(std::move(chart));
+    }
+  }
+  for (const StudyCell& cell : study.cells) {
+    const auto record = records.find(cell.Name());
+    if (record == records.end()) continue;
+    const Json& timelines = ObjectAt(*record->second, "figures.timelines");
+    for (const auto& [what, timeline] : timelines.items()) {
+      for (Chart& chart : MemoryTimeline(
+               timeline,
+               absl::StrCat("Memory during ", what, ": ", cell.Name()),
+               absl::StrCat("What ", what,
+                            " allocates and frees: ", cell.Name()))) {
+        charts.push_back(std::move(chart));
+      }
     }
   }
   return charts;

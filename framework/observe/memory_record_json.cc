@@ -29,7 +29,9 @@ void AddBreakdown(const MemoryBreakdown& breakdown, Json* json) {
   (*json)["activations_of"] = BlocksToJson(breakdown.activations);
 }
 
-Json TimelineToJson(const MemoryTimeline& timeline) {
+}  // namespace
+
+nlohmann::ordered_json ToJson(const MemoryTimeline& timeline) {
   Json columns = {"us"};
   for (const char* name : kMemoryCategoryNames) columns.push_back(name);
   Json points = Json::array();
@@ -40,8 +42,6 @@ Json TimelineToJson(const MemoryTimeline& timeline) {
   }
   return {{"columns", columns}, {"points", points}};
 }
-
-}  // namespace
 
 nlohmann::ordered_json ToJson(const MemoryRecord& record) {
   Json json = {{"step", record.step}};
@@ -69,7 +69,7 @@ nlohmann::ordered_json ToJson(const MemoryRecord& record) {
                                {"ms", allocation.ms}});
   }
   if (!record.timeline.points.empty()) {
-    json["timeline"] = TimelineToJson(record.timeline);
+    json["timeline"] = ToJson(record.timeline);
   }
   return json;
 }

@@ -17,6 +17,8 @@ namespace tessera {
 //   largest   [{"bytes", "category", "from", "to", "at_ms", "ms"}]
 //   timeline  {"columns": ["us", "parameters", ...], "points": [[...], ...]}
 nlohmann::ordered_json ToJson(const MemoryRecord& record);
+// Its "timeline".
+nlohmann::ordered_json ToJson(const MemoryTimeline& timeline);
 
 }  // namespace tessera
 

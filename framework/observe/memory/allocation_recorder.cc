@@ -5,8 +5,9 @@ namespace tessera {
 absl::Status AllocationRecorder::AddTo(StepRecord* record) {
   const int64_t outside = Outside();
   const absl::MutexLock lock(&mutex_);
-  record->memory = log_.Report(
-      {.with_timeline = !has_timeline_, .most_largest = options_.most_largest});
+  record->memory =
+      log_.Report({.with_timeline = options_.every_timeline || !has_timeline_,
+                   .most_largest = options_.most_largest});
   record->memory->outside = outside;
   has_timeline_ = true;
   return absl::OkStatus();

@@ -13,7 +13,7 @@ namespace tessera {
 
 // Adds StepRecord::memory: what the device's memory held in the step that ended
 // last, from every allocation of LibTorch's allocator. The first record has a
-// timeline. It follows one thread's phases.
+// timeline, or with every_timeline each. It follows one thread's phases.
 //
 // On a GPU it sees every thread's allocations and starts from what is there.
 // Memory that does not come from the caching allocator is not seen: the CUDA
@@ -27,6 +27,7 @@ class MemoryRecorder : public Instrument {
 
 struct MemoryRecorderOptions {
   size_t most_largest = 10;  // elements of MemoryRecord::largest
+  bool every_timeline = false;
 };
 
 // A process has one recorder at a time. It is destroyed by the thread that

@@ -17,6 +17,7 @@
 #include "framework/observe/format.h"
 #include "framework/observe/memory_record.h"
 #include "framework/observe/report/figures.h"
+#include "framework/observe/report/memory_timeline.h"
 #include "framework/observe/report/run_charts.h"
 
 namespace tessera {
@@ -24,7 +25,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostTimelinePoints = 400;
 constexpr size_t kMostSavedRows = 20;
 
 double BytesAt(const Json& record, absl::string_view path) {
@@ -43,111 +43,17 @@ std::string Words(absl::string_view name) {
 
 // ---- The timeline.
 
-struct TimelinePoint {
-  double ms = 0;
-  std::vector<double> bytes;  // by category
-  double total = 0;
-};
-
-struct Timeline {
-  std::vector<std::string> categories;
-  std::vector<TimelinePoint> points;  // by time, no two at the same
-};
-
-// The point of each stretch at which most is allocated. Areas are stacked by
-// their x, so points of one microsecond count as one.
-void Thin(std::vector<TimelinePoint>* points) {
-  const size_t stride =
-      (points->size() + kMostTimelinePoints - 1) / kMostTimelinePoints;
-  std::vector<TimelinePoint> kept;
-  size_t in_stretch = 0;
-  for (TimelinePoint& point : *points) {
-    const bool same_time = !kept.empty() && point.ms <= kept.back().ms;
-    if (kept.empty() || (in_stretch >= stride && !same_time)) {
-      kept.push_back(std::move(point));
-      in_stretch = 1;
-      continue;
-    }
-    ++in_stretch;
-    if (point.total > kept.back().total) kept.back() = std::move(point);
-  }
-  *points = std::move(kept);
-}
-
-Timeline TimelineOf(const Json& record) {
-  Timeline timeline;
-  const Json& columns = ListAt(record, "timeline.columns");
-  for (size_t c = 1; c < columns.size(); ++c) {
-    timeline.categories.push_back(
-        columns[c].is_string() ? columns[c].get<std::string>() : "");
-  }
-  for (const Json& row : ListAt(record, "timeline.points")) {
-    if (!row.is_array() || row.size() != columns.size()) continue;
-    TimelinePoint point;
-    for (size_t c = 0; c < row.size(); ++c) {
-      const double value = row[c].is_number() ? row[c].get<double>() : 0;
-      if (c == 0) {
-        point.ms = value * 1e-3;
-      } else {
-        point.bytes.push_back(value);
-        point.total += value;
-      }
-    }
-    timeline.points.push_back(std::move(point));
-  }
-  Thin(&timeline.points);
-  return timeline;
-}
-
-// Stacks what each category holds beyond `base[category]`.
-Chart TimelineChart(std::string title, const Timeline& timeline,
-                    const std::vector<double>& base) {
-  const double base_total = absl::c_accumulate(base, 0.0);
-  double most_total = 0;
-  for (const TimelinePoint& point : timeline.points) {
-    most_total = std::max(most_total, point.total - base_total);
-  }
-  const ByteUnit unit = ByteUnitFor(most_total);
-  Chart chart{.kind = Chart::Kind::kArea,
-              .title = std::move(title),
-              .x_title = "ms since the step began, on the host",
-              .y_title = unit.name};
-  for (size_t c = 0; c < timeline.categories.size(); ++c) {
-    ChartSeries series{.name = Words(timeline.categories[c]), .color = c};
-    double most = 0;
-    for (const TimelinePoint& point : timeline.points) {
-      const double bytes = point.bytes[c] - base[c];
-      most = std::max(most, bytes);
-      // Enough digits for a drawing.
-      series.points.push_back(
-          {point.ms, std::round(bytes / unit.bytes * 1e5) / 1e5});
-    }
-    // Nobody sees less.
-    if (most > 1e-3 * most_total) chart.series.push_back(std::move(series));
-  }
-  return chart;
-}
-
 void AddTimeline(const std::vector<Json>& records, HtmlSection* section) {
   for (auto record = records.rbegin(); record != records.rend(); ++record) {
-    const Timeline timeline = TimelineOf(*record);
-    if (timeline.points.empty()) continue;
-    std::vector<double> least = timeline.points[0].bytes;
-    for (const TimelinePoint& point : timeline.points) {
-      for (size_t c = 0; c < least.size(); ++c) {
-        least[c] = std::min(least[c], point.bytes[c]);
-      }
-    }
+    const Json& timeline = ObjectAt(*record, "timeline");
     const std::string step =
         absl::StrCat("step ", FormatWhole(NumberAt(*record, "step")));
-    for (Chart& chart : std::vector<Chart>{
-             TimelineChart(absl::StrCat("Memory during ", step), timeline,
-                           std::vector<double>(least.size())),
-             TimelineChart(absl::StrCat("What ", step, " allocates and frees"),
-                           timeline, least)}) {
-      if (!chart.series.empty()) section->charts.push_back(std::move(chart));
+    for (Chart& chart :
+         MemoryTimeline(timeline, absl::StrCat("Memory during ", step),
+                        absl::StrCat("What ", step, " allocates and frees"))) {
+      section->charts.push_back(std::move(chart));
     }
-    return;
+    if (!timeline.empty()) return;
   }
 }
 

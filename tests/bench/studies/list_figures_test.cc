@@ -107,6 +107,30 @@ TEST(PlotTest, AFigureAgainstAnotherIsAPointForEachCell) {
   EXPECT_EQ(charts[0].series[0].points[1].label, "size=large policy=A");
 }
 
+TEST(StudyChartsTest, ShowTheTimelinesThatCellsRecorded) {
+  Study study;
+  study.cells.push_back({.labels = {{"size", "small"}}});
+  const std::vector<Json> records = {
+      {{"type", "cell"},
+       {"cell", {{"size", "small"}}},
+       {"status", "OK"},
+       {"figures",
+        {{"timelines",
+          {{"a step",
+            {{"columns", {"us", "parameters", "activations"}},
+             {"points", {{0, 2048, 0}, {1000, 2048, 4096}}}}}}}}}}};
+  const std::vector<Chart> charts =
+      StudyCharts(study, RecordsOf(study, records));
+  ASSERT_EQ(charts.size(), 2u);
+  EXPECT_EQ(charts[0].title, "Memory during a step: size=small");
+  ASSERT_EQ(charts[0].series.size(), 2u);
+  EXPECT_EQ(charts[0].series[1].points[1].x, 1);
+  EXPECT_EQ(charts[0].series[1].points[1].y, 4);
+  EXPECT_EQ(charts[1].title, "What a step allocates and frees: size=small");
+  ASSERT_EQ(charts[1].series.size(), 1u);
+  EXPECT_EQ(charts[1].series[0].name, "activations");
+}
+
 TEST(ListTest, AScatterWithTheFirstCellsLimitAndATable) {
   Study study;
   ASSERT_TRUE(MergeTextProto(kStudy, "study", &study.config).ok());

@@ -75,6 +75,10 @@ class StudiesTest(unittest.TestCase):
                 html = (out / "index.html").read_text()
                 self.assertEqual(html.count("<tr>"),
                                  len(rows), study.stem)
+                if study.stem == "memory_timeline":
+                    for what in ("a forward pass", "a step"):
+                        self.assertIn(
+                            f"Memory during {what}: precision=BF16", html)
 
     def test_every_full_study_is_valid_and_has_a_tiny_one(self):
         full = {path.stem for path in FULL.glob("*.pbtxt")}
