@@ -1,5 +1,6 @@
 #include "trainers/program_flags.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/nearest_name.h"
 #include "framework/base/openmp_waiting.h"
@@ -65,6 +67,16 @@ std::string DescribeFlag(const absl::CommandLineFlag& flag) {
 std::string Brief(const absl::CommandLineFlag& flag) {
   const std::string help = flag.Help();
   return help.substr(0, help.find(". "));
+}
+
+// What the values of a flag that can refuse one are.
+absl::string_view ValuesOf(const absl::CommandLineFlag& flag) {
+  if (flag.IsOfType<bool>()) return "true or false";
+  if (flag.IsOfType<uint64_t>()) return "a whole number in [0, 2^64)";
+  if (flag.IsOfType<int64_t>()) return "a whole number";
+  if (flag.IsOfType<double>()) return "a number";
+  if (flag.IsOfType<absl::Duration>()) return "a time such as 90s or 2h";
+  return "a whole number below 2^31";
 }
 
 std::string FormatHelp(const ProgramText& text, bool with_abseils) {
@@ -189,9 +201,9 @@ class Parser {
     }
     std::string reason;
     if (flag->ParseFrom(argument.value, &reason)) return absl::OkStatus();
-    return Error(absl::StrCat("--", argument.name, " cannot be '",
-                              Shorten(argument.value), "' (", Brief(*flag),
-                              ")"));
+    return Error(absl::StrCat("--", argument.name, " must be ", ValuesOf(*flag),
+                              "; is '", Shorten(argument.value), "' (",
+                              Brief(*flag), ")"));
   }
 
   static std::string NoSuchFlag(absl::string_view name) {

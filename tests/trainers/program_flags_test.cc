@@ -75,8 +75,10 @@ TEST_F(ProgramFlagsTest, NamesTheArgumentThatIsWrong) {
       {"--bogus", "program: there is no flag --bogus"},
       {"--notest_count", "program: there is no flag --notest_count"},
       {"--test_name", "program: --test_name needs a value (what it is called)"},
-      {"--test_count=x", "program: --test_count cannot be 'x' (how many)"},
-      {"--test_quiet=x", "program: --test_quiet cannot be 'x'"},
+      {"--test_count=x",
+       "program: --test_count must be a whole number below 2^31; is 'x' (how "
+       "many)"},
+      {"--test_quiet=x", "program: --test_quiet must be true or false; is 'x'"},
       {"word", "program: unexpected argument 'word'; flags start with --"},
   };
   for (const auto& [argument, message] : cases) {

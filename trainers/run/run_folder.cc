@@ -87,9 +87,9 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenPart(
   absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
       NewestCheckpoint(path + "/checkpoints", part, share);
   if (absl::IsNotFound(latest.status())) {
-    return absl::NotFoundError(
-        absl::StrCat(path, ": neither a checkpoint (no ", kManifestFile,
-                     ") nor the folder of a run with checkpoints"));
+    return absl::NotFoundError(absl::StrCat(
+        path.empty() ? "''" : path, ": neither a checkpoint (no ",
+        kManifestFile, ") nor the folder of a run with checkpoints"));
   }
   return latest;
 }

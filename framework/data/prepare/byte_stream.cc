@@ -89,7 +89,8 @@ class ZstdDecoder : public ByteStream::Decoder {
   bool may_end_ = false;
 };
 
-// The compression of a file that begins with `head`.
+// The compression of a file that begins with `head`; kNone also if that is a
+// skippable frame of zstd.
 Compression Detect(absl::string_view head) {
   if (absl::StartsWith(head, "\x1f\x8b")) return Compression::kGzip;
   if (absl::StartsWith(head, "\x28\xb5\x2f\xfd")) return Compression::kZstd;
@@ -165,7 +166,9 @@ absl::Status ByteStream::Fill() {
   }
   input_ = {buffer_.data(), size};
   if (read_ == 0) {
-    if (compression_ == Compression::kDetect) compression_ = Detect(input_);
+    const Compression found = Detect(input_);
+    if (compression_ == Compression::kDetect) compression_ = found;
+    is_misnamed_ = compression_ != found;
     decoder_ = MakeDecoder(compression_);
     if (decoder_ != nullptr) output_.resize(kOutputBytes);
   }
@@ -178,6 +181,12 @@ absl::StatusOr<absl::string_view> ByteStream::Next() {
     if (decoder_ != nullptr) {
       const absl::StatusOr<size_t> size =
           decoder_->Decode(&input_, absl::MakeSpan(output_));
+      if (!size.ok() && is_misnamed_) {
+        const bool gzip = compression_ == Compression::kGzip;
+        return absl::InvalidArgumentError(absl::StrCat(
+            name_, ": does not begin like a ", gzip ? "gzip" : "zstd",
+            " file; rename it if it is not compressed, or compress it again"));
+      }
       if (!size.ok()) {
         return absl::DataLossError(
             absl::StrCat(name_, ", compressed byte ", read_ - input_.size(),

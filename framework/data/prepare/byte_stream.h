@@ -37,7 +37,8 @@ class ByteStream {
       std::function<absl::Status()> check_stop);
 
   // The next bytes, valid until the next call; empty at the end. DataLoss names
-  // the file if its compressed data is damaged or truncated.
+  // the file if its compressed data is damaged or truncated, InvalidArgument if
+  // it is not compressed as was said.
   absl::StatusOr<absl::string_view> Next();
 
   // The path, or "standard input".
@@ -73,6 +74,7 @@ class ByteStream {
   absl::string_view input_;   // those in `buffer_` that are not decompressed
   int64_t read_ = 0;          // bytes read from the file
   bool at_end_ = false;
+  bool is_misnamed_ = false;          // by its first bytes
   std::unique_ptr<Decoder> decoder_;  // null for kNone
   std::vector<char> output_;
 };

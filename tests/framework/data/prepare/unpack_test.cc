@@ -151,7 +151,11 @@ TEST(UnpackTest, RefusesDamage) {
     const auto is_damaged =
         Fails(StatusCode::kDataLoss, HasSubstr(path + ", compressed byte "));
     Write(path, text);
-    EXPECT_THAT(UnpackOne(path), is_damaged);
+    EXPECT_THAT(UnpackOne(path),
+                Fails(StatusCode::kInvalidArgument,
+                      HasSubstr(path + ": does not begin like a " +
+                                (name == "a.gz" ? "gzip" : "zstd") +
+                                " file; rename it")));
     Write(path, packed + "x");
     EXPECT_FALSE(UnpackOne(path).ok());
     Write(path, packed + "more than a header");
