@@ -19,7 +19,8 @@ namespace tessera {
 
 // How long a rank may wait in one communication.
 struct HangLimits {
-  // Until two steps have begun; they compile, choose algorithms and record.
+  // Until two steps have begun; they compile and choose algorithms. The third
+  // records the graph.
   absl::Duration first;
   // Afterwards 10 median steps, at least this.
   absl::Duration least;

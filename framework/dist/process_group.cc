@@ -489,10 +489,8 @@ absl::Status C10dProcessGroup::CountOnDevice() {
   is_watched_ = true;
   if constexpr (kCudaBuild) {
     if (!device_.is_cuda()) return absl::OkStatus();
-    const absl::Status counts = StatusFromTorch([&] {
-      progress_.CountOn(MakeGpuWriter(device_));
-      progress_.SetStep(0);
-    });
+    const absl::Status counts =
+        StatusFromTorch([&] { progress_.CountOn(MakeGpuWriter(device_)); });
     is_watched_ = counts.ok();
     if (!counts.ok() && !timeouts_.count_whole_steps) {
       return absl::FailedPreconditionError(absl::StrCat(

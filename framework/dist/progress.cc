@@ -55,6 +55,8 @@ RankProgress ParseProgress(absl::string_view text) {
 Progress::Progress() : process_(ThisProcess()) {}
 
 void Progress::CountOn(std::unique_ptr<Writer> writer) {
+  const int64_t before_the_first = 0;
+  writer->Write(kStep, {&before_the_first, 1});
   writer_ = std::move(writer);
   before_ = in_step_ = 0;
   const absl::MutexLock lock(&mutex_);

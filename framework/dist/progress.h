@@ -63,6 +63,7 @@ class Progress {
 
   // From now on counts what is enqueued on the writer's device, not on the
   // host, and from 0. The functions below then throw what the writer throws.
+  // Writes once; if that throws, the host still counts.
   void CountOn(std::unique_ptr<Writer> writer);
   void Begin(absl::string_view name);
   // Ends the communication that has begun last.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -107,6 +108,30 @@ TEST(ProgressTest, AWriterCountsFromZero) {
   EXPECT_EQ(progress.Now().begun_name, "a sum");
   EXPECT_EQ(progress.Now().ended, 0);
   EXPECT_EQ(progress.Now().step, 3);
+}
+
+// A GPU whose driver refuses such writes.
+class BrokenWriter final : public Progress::Writer {
+ public:
+  int64_t* words() override { return words_.data(); }
+  bool records() const override { return false; }
+  void Write(Progress::Word, absl::Span<const int64_t>) override {
+    throw std::runtime_error("not supported");
+  }
+
+ private:
+  std::vector<int64_t> words_ = std::vector<int64_t>(Progress::kWords);
+};
+
+TEST(ProgressTest, CountsOnTheHostIfTheDeviceCannot) {
+  Progress progress;
+  progress.Begin("a sum");
+  EXPECT_THROW(progress.CountOn(std::make_unique<BrokenWriter>()),
+               std::runtime_error);
+  progress.SetStep(4);
+  progress.Begin("a gathering");
+  EXPECT_EQ(progress.Now().begun, 2);
+  EXPECT_EQ(progress.Now().step, 4);
 }
 
 // The first step has no graph, the second records one.
