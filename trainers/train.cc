@@ -1,6 +1,7 @@
 // Trains a transformer language model from a config:
 //   bazel run //trainers:train -- --config=configs/2.7B_bf16.pbtxt
 
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -8,17 +9,20 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/ATen.h"
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "framework/base/file.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/device_spec.h"
+#include "framework/dist/process_group.h"
 #include "trainers/build_info.h"
 #include "trainers/config/config_flags.h"
 #include "trainers/plan/dry_run.h"
@@ -73,13 +77,28 @@ ABSL_FLAG(bool, build_info, false, "print what this program was built from");
 namespace tessera {
 namespace {
 
-std::string OutFolder(const WorldInfo& world) {
+// The run's folder. Without --out its name has the time at which it began.
+std::string OutFolder(const WorldInfo& world, absl::Time begin = absl::Now()) {
   if (const std::string out = absl::GetFlag(FLAGS_out); !out.empty()) {
     return UserPath(out);
   }
   return UserPath(absl::StrCat(
       "runs/", ConfigNameFromFlags(), world.simulated ? "-simulated-" : "-",
-      absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone())));
+      absl::FormatTime("%Y%m%d-%H%M%S", begin, absl::LocalTimeZone())));
+}
+
+// OutFolder() by the first rank's clock: all ranks write into one folder.
+absl::StatusOr<std::string> AgreedOutFolder(const RunPlan& plan,
+                                            ProcessGroup* group) {
+  int64_t begin = absl::ToUnixSeconds(absl::Now());
+  RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
+    const at::Tensor seconds =
+        at::full({1}, begin, at::kLong).to(plan.device.device);
+    RETURN_IF_ERROR(group->Broadcast(seconds, /*root=*/0));
+    begin = seconds.item<int64_t>();
+    return absl::OkStatus();
+  }));
+  return OutFolder(plan.world, absl::FromUnixSeconds(begin));
 }
 
 absl::StatusOr<WorldInfo> WorldFromFlags() {
@@ -136,10 +155,10 @@ void LogHowToResume(const Trainer& trainer, const std::string& out,
 }
 
 absl::Status Train(RunPlan plan) {
-  const std::string out = OutFolder(plan.world);
   const WorldInfo world = plan.world;
   // Before a rank verifies its share of a checkpoint, which may take long.
   ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group, ConnectRanks(plan));
+  ASSIGN_OR_RETURN(const std::string out, AgreedOutFolder(plan, group.get()));
   ASSIGN_OR_RETURN(
       RunFolder folder,
       OpenRunFolder(out, absl::GetFlag(FLAGS_resume),

@@ -334,6 +334,45 @@ TEST(DataParallelFailureTest, ARunInUseIsRefused) {
               testing::HasSubstr("is being trained by another process"));
 }
 
+// `launch` for ranks that each run `before` in a shell first.
+std::string LaunchAfter(const std::string& before, int nproc,
+                        const std::string& folder) {
+  EXPECT_TRUE(MakeDirectories(folder).ok());
+  const std::string script = folder + "/rank.sh";
+  std::ofstream(script) << "#!/bin/sh\n"
+                        << before << "\nexec "
+                        << FindRuntimeFile("trainers/train").value()
+                        << " \"$@\"\n";
+  return absl::StrCat("chmod +x ", script, "; BUILD_WORKING_DIRECTORY=", folder,
+                      " ", FindRuntimeFile("trainers/launch").value(),
+                      " --nproc=", nproc, " --program=", script, ToyFlags());
+}
+
+// As Slurm places them with --distribution=cyclic: ranks 0 and 2 on the first
+// machine.
+TEST(DataParallelSaveTest, RanksMayAlternateBetweenTwoMachines) {
+  const std::string folder = Folder("cyclic");
+  const Outcome outcome = Shell(absl::StrCat(
+      LaunchAfter("export LOCAL_RANK=$((RANK / 2)) LOCAL_WORLD_SIZE=2", 4,
+                  folder),
+      " --out=", folder, "/run"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_TRUE(FileExists(folder + "/run/checkpoints/step_00000020"));
+}
+
+// Without --out the folder has the time in its name.
+TEST(DataParallelFolderTest, RanksThatStartInDifferentSecondsShareOne) {
+  const std::string folder = Folder("unnamed");
+  const Outcome outcome = Shell(LaunchAfter("sleep $((2 * RANK))", 2, folder) +
+                                " --set layout.zero=1");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  const auto runs = ListDirectory(folder + "/runs");
+  ASSERT_TRUE(runs.ok()) << outcome.output;
+  ASSERT_EQ(runs->size(), 1u);
+  EXPECT_TRUE(FileExists(absl::StrCat(folder, "/runs/", (*runs)[0],
+                                      "/checkpoints/step_00000020")));
+}
+
 TEST(DataParallelSampleTest, OtherRanksEndBeforeTheSample) {
   const std::string run = Folder("sampled");
   // A sample of minutes: after this many steps the end of a document is no

@@ -215,11 +215,13 @@ void SetMemory(PlannedMemory planned, RunPlan* plan) {
 // How the data ranks share the state, and what moves it between them.
 Sharding ShardingOf(const RunPlan& plan) {
   Sharding sharding = plan.layout.sharding();
-  // Neighbouring ranks divide the state, and those of a machine are neighbours.
-  const int first = plan.world.local_rank - sharding.index;
+  // Neighbouring ranks divide the state. All ranks decide alike: each machine
+  // has whole groups of them, the first of which begins with its first rank.
+  const WorldInfo& world = plan.world;
   sharding.copy_engines =
-      plan.device.is_cuda() && sharding.shards > 1 && first >= 0 &&
-      first + sharding.shards <= plan.world.local_world_size;
+      plan.device.is_cuda() && sharding.shards > 1 &&
+      world.local_world_size % sharding.shards == 0 &&
+      (world.rank - world.local_rank) % sharding.shards == 0;
   return sharding;
 }
 

@@ -107,7 +107,7 @@ absl::Status CheckpointSaver::Start(CheckpointJob job, bool waits) {
     RETURN_IF_ERROR(GatherState(state_, {}));
     saved_ = std::async(std::launch::async, [this, job = std::move(job)] {
       return Write(
-          job, absl::ResourceExhaustedError(
+          job, absl::FailedPreconditionError(
                    "not enough host memory to gather the optimizer's state, "
                    "which ranks divide (layout.zero); set layout.zero: 0, or "
                    "use a machine with more memory"));

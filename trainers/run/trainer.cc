@@ -63,14 +63,32 @@ bool LaunchesBlock() {
   return blocking != nullptr && absl::string_view(blocking) == "1";
 }
 
-// FailedPrecondition unless all ranks see the run's folder, if they write
-// checkpoints together from several machines.
+// The number of ranks on rank 0's machine, which are the first: a rank there
+// has all earlier ones beside it.
+absl::StatusOr<size_t> RanksOfFirstMachine(Session& session) {
+  const RunPlan& plan = session.plan();
+  const int64_t is_there = plan.world.rank == plan.world.local_rank;
+  int64_t ranks = 0;
+  RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
+    const at::Tensor own =
+        at::full({1}, is_there, at::kLong).to(plan.device.device);
+    const at::Tensor all = at::empty({plan.world.world_size}, own.options());
+    RETURN_IF_ERROR(session.group().AllGather(own, all));
+    ranks = all.sum().item<int64_t>();
+    return absl::OkStatus();
+  }));
+  return ranks;
+}
+
+// FailedPrecondition unless all ranks see the run's folder, if ranks of several
+// machines write checkpoints together.
 absl::Status CheckFolderIsShared(Session& session, const std::string& folder) {
-  const WorldInfo& world = session.plan().world;
-  if (!session.state().divided() || world.simulated ||
-      world.local_world_size == world.world_size) {
+  const RunPlan& plan = session.plan();
+  if (!session.state().divided() || plan.world.simulated) {
     return absl::OkStatus();
   }
+  ASSIGN_OR_RETURN(const size_t first, RanksOfFirstMachine(session));
+  if (plan.layout.checkpoint_ranks().size() <= first) return absl::OkStatus();
   const std::string token = absl::StrCat(folder, "/.shared");
   if (session.plan().is_writer()) {
     RETURN_IF_ERROR(
@@ -81,12 +99,13 @@ absl::Status CheckFolderIsShared(Session& session, const std::string& folder) {
   if (const absl::StatusOr<std::string> text = ReadFile(token); text.ok()) {
     static_cast<void>(absl::SimpleAtoi(*text, &seen));
   }
-  RETURN_IF_ERROR(session.group().AgreeOn(
+  absl::Status shared = session.group().AgreeOn(
       absl::StrCat("what ranks see in ", folder,
                    " (--out; ranks that divide the state write checkpoints "
                    "together, so all machines must share it)"),
-      seen));
-  return session.plan().is_writer() ? RemoveTree(token) : absl::OkStatus();
+      seen);
+  if (session.plan().is_writer()) shared.Update(RemoveTree(token));
+  return shared;
 }
 
 }  // namespace
@@ -202,14 +221,12 @@ absl::Status Trainer::MakeSaver() {
   // Where every rank has the whole state, machines need not share a folder.
   const bool divided = session_->state().divided();
   if (!divided) {
-    writers = std::min<size_t>(writers, plan.world.local_world_size);
+    ASSIGN_OR_RETURN(const size_t first, RanksOfFirstMachine(*session_));
+    writers = std::min(writers, first);
   }
   ranks.resize(writers);
   const auto own = absl::c_find(ranks, plan.layout.rank);
-  const bool on_first_machine = plan.world.rank == plan.world.local_rank;
-  if (own == ranks.end() || (!divided && !on_first_machine)) {
-    return absl::OkStatus();
-  }
+  if (own == ranks.end()) return absl::OkStatus();
   // Those that share this machine's memory.
   const int64_t here = std::min<int64_t>(plan.world.local_world_size,
                                          static_cast<int64_t>(ranks.size()));
@@ -234,9 +251,12 @@ absl::Status Trainer::Run() {
     saver_->GiveUpOnOthers();
   }
   // If a step failed, a save may be in flight.
+  const std::string before = newest_checkpoint_;
   if (const absl::Status saved = NoteSave(/*waits=*/true); !saved.ok()) {
-    LogWarning(
-        absl::StrCat("the last checkpoint is not complete: ", saved.message()));
+    LogWarning(absl::StrCat(newest_checkpoint_ == before
+                                ? "the last checkpoint is not complete: "
+                                : "the last checkpoint is complete, but: ",
+                            saved.message()));
   }
   for (RunObserver* observer : observers_) {
     status.Update(observer->OnTrainEnd(status));

@@ -60,7 +60,8 @@ class Trainer {
   //                                step, and how to find the op
   //   DataLoss                     another program changed a token file; after
   //   a
-  //                                checkpoint
+  //                                checkpoint if rank 0 notices it and holds
+  //                                the whole state
   absl::Status Run();
 
   // The folder of the newest checkpoint that was written (on a rank that does

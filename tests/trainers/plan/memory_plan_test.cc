@@ -95,6 +95,25 @@ TEST(MemoryPlanTest, CountsWhatNcclTakes) {
   EXPECT_EQ(alone->memory.report.communication, 0);
 }
 
+// Two machines of six GPUs: a group of four may be on both, one of three not.
+TEST(MemoryPlanTest, RanksAgreeWhetherCopyEnginesMoveTheState) {
+  const DeviceInfo h100 = DeviceToPlanFor("H100").value();
+  for (const int shards : {3, 4}) {
+    for (int rank = 0; rank < 12; ++rank) {
+      const auto plan =
+          PlanRun(Config({"training.batch_size=12", "layout.zero=1",
+                          absl::StrCat("layout.shard=", shards)}),
+                  {.rank = rank,
+                   .world_size = 12,
+                   .local_rank = rank % 6,
+                   .local_world_size = 6},
+                  h100);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      EXPECT_EQ(plan->step->sharding.copy_engines, shards == 3) << rank;
+    }
+  }
+}
+
 // Muon has no second moments, and a buffer for the largest batch: X, its
 // successor and four small matrices of w1 and w3 of a layer, and their norms.
 TEST(MemoryPlanTest, CountsMuonsStateAndBuffer) {
