@@ -139,7 +139,7 @@ void ValidateDocuments(const DataConfig& config, Violations violations) {
         !config.has_synthetic() || config.synthetic().document_tokens() != 0,
         "synthetic.document_tokens",
         "must be set to the mean length of a document, such as 512, because "
-        "data.documents is SEPARATE");
+        "data.documents is SEPARATE; is 0");
     return;
   }
   constexpr absl::string_view kOnlySeparate =

@@ -164,11 +164,12 @@ std::string FormatDryRun(const RunPlan& plan, const WhatFits& fits) {
       &text);
   AddLine(
       "step",
-      absl::StrFormat("%s of %s in %s per rank: %s, %.4g TFLOP",
+      absl::StrFormat("%s of %s in %s per rank: %s, %s%.4g TFLOP",
                       FormatCountOf(training.batch_size(), "sequence"),
                       FormatCountOf(m.context, "token"),
                       FormatCountOf(training.micro_batches(), "micro-batch"),
                       FormatCountOf(plan.tokens_per_step(), "token"),
+                      plan.attention.documents ? "at most " : "",
                       plan.flops_per_token * plan.tokens_per_step() * 1e-12),
       &text);
   AddLine("precision", plan.precision.name(), &text);

@@ -84,6 +84,20 @@ TEST(DryRunTest, PrintsAPlanThatDoesNotFitAndFails) {
   EXPECT_GT(json["backends"][0]["roofline_ms"], 0);
 }
 
+// How much attention documents leave depends on the batch.
+TEST(DryRunTest, PackedDocumentsComputeAtMostADenseStep) {
+  for (const char* documents : {"JOINED", "SEPARATE"}) {
+    const Outcome plan = Shell(ToyTrain(
+        {absl::StrCat("--dry_run --set data.synthetic.document_tokens=16 --set "
+                      "data.documents=",
+                      documents, " | grep -A1 ^step | tr -s '\\n ' ' '")}));
+    EXPECT_EQ(absl::StrContains(plan.output, "tokens, at most "),
+              absl::string_view(documents) == "SEPARATE")
+        << plan.output;
+    EXPECT_THAT(plan.output, HasSubstr(" TFLOP"));
+  }
+}
+
 TEST(PlanLayoutsTest, PrintsTheLayoutsOfACluster) {
   const std::string run = Folder("layouts");
   const auto plan = [&](const std::string& flags) {
