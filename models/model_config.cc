@@ -66,9 +66,12 @@ void ValidateHeads(const ModelConfig& config, const Violations& violations) {
 void ValidateRopeScaling(const ModelConfig::RopeScaling& scaling,
                          const Violations& violations) {
   const double low = scaling.low_freq_factor();
-  violations.CheckPositiveInFp32(scaling.factor(), "factor");
-  violations.Check(!(scaling.factor() < 1), "factor",
+  if (scaling.factor() < 1) {
+    violations.Add("factor",
                    absl::StrCat("must be >= 1; is ", scaling.factor()));
+  } else {
+    violations.CheckPositiveInFp32(scaling.factor(), "factor");
+  }
   violations.CheckPositiveInFp32(low, "low_freq_factor");
   violations.CheckPositiveInFp32(scaling.high_freq_factor(),
                                  "high_freq_factor");

@@ -79,6 +79,13 @@ absl::string_view ValuesOf(const absl::CommandLineFlag& flag) {
   return "a whole number below 2^31";
 }
 
+// Whether an empty value of a flag would mean that it is not given, as after
+// --out=$RUN without that variable. Only an empty --prompt has a meaning.
+bool IsUnsetIfEmpty(const absl::CommandLineFlag& flag) {
+  return flag.IsOfType<std::string>() && flag.DefaultValue().empty() &&
+         flag.Name() != "prompt";
+}
+
 std::string FormatHelp(const ProgramText& text, bool with_abseils) {
   std::string help = absl::StrCat(Fold(text.usage, kColumns, 4), "\n\n");
   for (const bool abseils : {false, true}) {
@@ -198,6 +205,11 @@ class Parser {
         return Error(absl::StrCat("--", argument.name, " needs a value (",
                                   Brief(*flag), ")"));
       }
+    }
+    if (argument.value.empty() && IsUnsetIfEmpty(*flag)) {
+      return Error(absl::StrCat("--", argument.name,
+                                " is empty; give it a value (", Brief(*flag),
+                                ") or leave it out"));
     }
     std::string reason;
     if (flag->ParseFrom(argument.value, &reason)) return absl::OkStatus();

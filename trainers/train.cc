@@ -263,6 +263,27 @@ absl::Status PlanForCluster(const RunConfig& config) {
   return CheckAnyFits(plans);
 }
 
+absl::Status CheckFlagsGoTogether() {
+  const bool prints_step = absl::GetFlag(FLAGS_print_step);
+  const bool prints_plan = absl::GetFlag(FLAGS_dry_run) || prints_step;
+  if (absl::GetFlag(FLAGS_print_config) &&
+      (prints_plan || absl::GetFlag(FLAGS_json))) {
+    return absl::InvalidArgumentError(
+        "--print_config goes with none of --dry_run, --print_step and --json: "
+        "remove one");
+  }
+  if (!absl::GetFlag(FLAGS_measured).empty() && !prints_step) {
+    return absl::InvalidArgumentError(
+        "--measured is for --print_step: add it, or remove --measured");
+  }
+  if (absl::GetFlag(FLAGS_json) && !prints_plan &&
+      absl::GetFlag(FLAGS_plan_layouts).empty()) {
+    return absl::InvalidArgumentError(
+        "--json is for --dry_run and --print_step: add one, or remove --json");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run() {
   if (absl::GetFlag(FLAGS_build_info)) {
     absl::PrintF("%s\n", BuildInfo().dump(2));
@@ -275,19 +296,15 @@ absl::Status Run() {
   }
   const absl::StatusOr<RunConfig> config = RunConfigFromFlags();
   if (!config.ok()) return ReportOncePerMachine(config.status(), world);
+  if (const absl::Status goes = CheckFlagsGoTogether(); !goes.ok()) {
+    return ReportOncePerMachine(goes, world);
+  }
   if (absl::GetFlag(FLAGS_print_config)) {
     if (world.prints()) absl::PrintF("%s", PrintWithDefaults(*config));
     return absl::OkStatus();
   }
   if (!absl::GetFlag(FLAGS_plan_layouts).empty()) {
     return world.prints() ? PlanForCluster(*config) : absl::OkStatus();
-  }
-  if (!absl::GetFlag(FLAGS_measured).empty() &&
-      !absl::GetFlag(FLAGS_print_step)) {
-    return ReportOncePerMachine(
-        absl::InvalidArgumentError(
-            "--measured is for --print_step: add it, or remove --measured"),
-        world);
   }
   absl::StatusOr<RunPlan> plan = PlanFromFlags(*config, world);
   if (!plan.ok()) return ReportOncePerMachine(plan.status(), world);

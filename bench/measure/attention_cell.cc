@@ -34,7 +34,7 @@ struct PlannedBytes {
 
   int64_t held() const { return o + lse + saved; }
   int64_t peak() const {
-    return qkv + gradients + 2 * o + lse + saved - o +
+    return qkv + gradients + held() +
            std::max(forward_workspace, backward_workspace);
   }
 };

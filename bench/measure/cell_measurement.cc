@@ -132,8 +132,13 @@ absl::Status CheckFigures(const Study& study) {
     }
   }
   for (const StudyPlot& plot : study.config.plot()) {
-    RETURN_IF_ERROR(check(absl::StrCat("the chart '", plot.title(), "'"),
-                          plot.has_list() ? plot.list() : plot.y()));
+    const std::string where = absl::StrCat("the chart '", plot.title(), "'");
+    RETURN_IF_ERROR(check(where, plot.has_list() ? plot.list() : plot.y()));
+    if (plot.has_list()) {
+      if (plot.has_limit()) RETURN_IF_ERROR(check(where, plot.limit()));
+    } else if (!plot.x_title().empty() && !plot.has_histogram_bin()) {
+      RETURN_IF_ERROR(check(where, plot.x()));
+    }
   }
   return absl::OkStatus();
 }

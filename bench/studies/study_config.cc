@@ -66,6 +66,10 @@ void ValidateTable(const StudyTable& table, Violations violations) {
     const Violations in = violations.In(absl::StrCat("column[", i, "]"));
     in.Check(!table.column(i).title().empty(), "title", "is required");
     in.Check(!table.column(i).figure().empty(), "figure", "is required");
+    in.Check(table.column(i).relative_to().empty() ||
+                 table.column(i).spread().empty(),
+             "spread",
+             "is of the figure, not of a ratio; remove it or relative_to");
     in.Check(table.column(i).digits() >= 0 && table.column(i).digits() <= 9,
              "digits",
              absl::StrCat("must be in [0, 9]; is ", table.column(i).digits()));

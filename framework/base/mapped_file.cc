@@ -29,7 +29,9 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path,
     return SystemError(errno, absl::StrCat("cannot read ", path));
   }
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, S_ISDIR(info.st_mode) ? " is a folder, not a file"
+                                                 : " is not a regular file"));
   }
   if (info.st_size == 0) return MappedFile();  // mmap() rejects it
   void* data = mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED, file.fd(), 0);

@@ -54,7 +54,9 @@ absl::StatusOr<RandomAccessFile> RandomAccessFile::Open(
     return SystemError(errno, absl::StrCat("cannot read ", path));
   }
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, S_ISDIR(info.st_mode) ? " is a folder, not a file"
+                                                 : " is not a regular file"));
   }
   return RandomAccessFile(path, std::move(descriptor), info.st_size);
 }

@@ -499,7 +499,9 @@ absl::Status Checkpoint::ReadManifest() {
   RETURN_IF_ERROR(CheckOwnChecksum(path, &manifest));
   if (!HasText(manifest, "format", kFormat)) {
     return absl::DataLossError(
-        absl::StrCat(path, " is not the manifest of a checkpoint"));
+        absl::StrCat(path,
+                     " is not the manifest of a checkpoint; name a "
+                     "checkpoint or the folder of a run"));
   }
   const Json* version =
       Member(manifest, "version", Json::value_t::number_unsigned);

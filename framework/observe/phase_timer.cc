@@ -34,7 +34,17 @@ void PhaseTimer::Try(absl::FunctionRef<void()> work) noexcept {
   if (status_.ok()) status_ = StatusFromTorch(work);
 }
 
+void PhaseTimer::Drop() {
+  for (Node& node : nodes_) {
+    node.total_ms = 0;
+    node.count = 0;
+    node.last_step = 0;
+  }
+  first_counted_ = first_sample_ + static_cast<int64_t>(samples_.size());
+}
+
 void PhaseTimer::BeginStep(int64_t step) noexcept {
+  if (++steps_ == 2 && !taken_) Drop();
   step_ = last_step_ = step;
   launched_ = true;
   detailed_ = options_.detail_every_steps > 0 &&
@@ -156,20 +166,20 @@ PhaseTimer::Moment PhaseTimer::Now() {
 void PhaseTimer::Resolve(bool wait) {
   while (!samples_.empty() && samples_.front().ended) {
     Sample& sample = samples_.front();
-    Node& node = nodes_[sample.node];
+    double ms = 0;
     if (sample.end.event == nullptr) {
-      node.total_ms +=
-          absl::ToDoubleMilliseconds(sample.end.time - sample.begin.time);
+      ms = absl::ToDoubleMilliseconds(sample.end.time - sample.begin.time);
     } else {
       if (wait) {
         sample.end.event->synchronize();
       } else if (!sample.end.event->query()) {
         return;
       }
-      node.total_ms += sample.begin.event->elapsedTime(*sample.end.event);
+      ms = sample.begin.event->elapsedTime(*sample.end.event);
       idle_events_.push_back(std::move(sample.begin.event));
       idle_events_.push_back(std::move(sample.end.event));
     }
+    if (first_sample_ >= first_counted_) nodes_[sample.node].total_ms += ms;
     samples_.pop_front();
     ++first_sample_;
   }
@@ -180,11 +190,8 @@ std::vector<PhaseTime> PhaseTimer::Take() {
   ResolveRecorded();
   std::vector<PhaseTime> times;
   List(0, &times);
-  for (Node& node : nodes_) {
-    node.total_ms = 0;
-    node.count = 0;
-    node.last_step = 0;
-  }
+  Drop();
+  taken_ = true;
   return times;
 }
 

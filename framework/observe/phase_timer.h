@@ -49,8 +49,9 @@ class PhaseTimer : public Instrument, public PhaseObserver {
   void Begin(absl::string_view segment) noexcept override;
   void End() noexcept override;
 
-  // The phases since the last call, in the order in which they first began; a
-  // phase that contains others stands before them. Throws LibTorch's
+  // The phases since the last call, but not the first step, which compiles and
+  // takes memory, if another one followed; in the order in which they first
+  // began; a phase that contains others stands before them. Throws LibTorch's
   // exceptions.
   std::vector<PhaseTime> Take();
 
@@ -84,6 +85,8 @@ class PhaseTimer : public Instrument, public PhaseObserver {
     std::shared_ptr<const GraphMoment> begin, end;
   };
 
+  // Forgets what has been timed.
+  void Drop();
   void Record(int node);
   std::shared_ptr<const GraphMoment> RecordNow();
   // Adds the phases of the last launch.
@@ -103,12 +106,15 @@ class PhaseTimer : public Instrument, public PhaseObserver {
   int64_t step_ = 0;         // 0 outside of steps
   bool detailed_ = false;
   std::deque<Sample> samples_;
-  int64_t first_sample_ = 0;  // number of samples_.front()
+  int64_t first_sample_ = 0;   // number of samples_.front()
+  int64_t first_counted_ = 0;  // number of the first that Drop() left
   std::vector<int64_t> open_samples_;
   std::vector<std::unique_ptr<c10::Event>> idle_events_;
   std::vector<RecordedSample> recorded_;
   std::shared_ptr<const GraphMoment> last_moment_;  // of recorded_
   std::vector<size_t> open_recorded_;
+  int64_t steps_ = 0;  // that began
+  bool taken_ = false;
   int64_t recorded_step_ = -1;
   int64_t last_step_ = -1;  // that began
   bool launched_ = false;   // since ResolveRecorded()

@@ -109,11 +109,11 @@ inline constexpr StepField kGpuFields[] = {
      ReadGpu<&GpuCounters::joules_per_step>},
     {"gpu", "joules_per_token", "energy per token", "J",
      ReadGpu<&GpuCounters::joules_per_token>},
-    {"gpu", "sm_percent", "any SM", "% of time",
+    {"gpu", "sm_percent", "SMs, mean", "% of time",
      ReadGpu<&GpuCounters::sm_percent>},
     {"gpu", "tensor_percent", "tensor cores", "% of time",
      ReadGpu<&GpuCounters::tensor_percent>},
-    {"gpu", "dram_percent", "memory", "% of time",
+    {"gpu", "dram_percent", "memory bandwidth", "% of peak",
      ReadGpu<&GpuCounters::dram_percent>},
     {"gpu", "mfu_at_clock", "MFU at the clock seen", "%",
      ReadGpu<&GpuCounters::mfu_at_clock>, 100}};

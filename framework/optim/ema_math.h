@@ -69,8 +69,12 @@ TESSERA_HOST_DEVICE EmaElement ExchangeEma(EmaElement x) {
   if constexpr (!kBFloat16) return {x.average, x.param};
   const auto weight =
       static_cast<uint16_t>(std::bit_cast<uint32_t>(x.param) >> 16);
-  const SplitFloat average = SplitInHalves(x.average);
-  return {JoinHalves({average.high, 0}), JoinHalves({weight, average.low})};
+  // Not SplitInHalves(), which changes NaNs: a weight of 0 beside a negative
+  // half is one.
+  const auto bits = std::bit_cast<uint32_t>(x.average);
+  const auto high = static_cast<uint16_t>((bits + 0x8000) >> 16);
+  return {JoinHalves({high, 0}),
+          JoinHalves({weight, static_cast<int16_t>(bits)})};
 }
 
 template <bool kBFloat16>

@@ -69,7 +69,8 @@ void Validate(const OptimizerConfig& config, Violations violations) {
     Validate(config.adamw(), violations.In("adamw"));
   } else {
     violations.Add("algorithm",
-                   "must be given; the only algorithm is adamw { lr: ... }");
+                   "must be given: adamw { lr: ... }, which muon { } adds to "
+                   "for matrices");
   }
   Validate(config.schedule(), violations.In("schedule"));
   Validate(config.muon(), violations.In("muon"));

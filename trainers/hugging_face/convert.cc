@@ -184,6 +184,9 @@ absl::StatusOr<nlohmann::json> AddTokenizer(const Checkpoint& checkpoint,
                                             Contents* contents) {
   const nlohmann::json& json = checkpoint.tokenizer();
   if (!json.is_object() || !json.contains("model")) {
+    LogWarning(
+        "there is no tokenizer in what is written: only a tokenizer.json "
+        "(byte-level BPE) has a format that transformers reads");
     return nlohmann::json();
   }
   contents->texts[std::string(kTokenizerFile)] = json.dump();

@@ -48,6 +48,8 @@ void Validate(const ClusterConfig& c, const Violations& violations) {
     violations.Check(count >= 1 && count <= 1 << 12, field,
                      absl::StrCat("must be in [1, 4096]; is ", count));
   }
+  violations.Check(!c.gpu().empty(), "gpu",
+                   "must be given, such as H100 (see train --plan_for)");
   for (const auto& [field, given, value] :
        {std::tuple{"memory_gib", c.has_memory_gib(), c.memory_gib()},
         {"product_tflops", c.has_product_tflops(), c.product_tflops()},

@@ -183,8 +183,12 @@ MemoryRecord AllocationLog::Report(const ReportOptions& options) const {
   }
   record.phases = Phases(counts);
   record.peak = BreakDown(static_cast<int>(peak), counts[peak]);
-  if (events_[peak].kind == Event::Kind::kAllocate) {
-    record.peak_in = PathOf(allocations_[events_[peak].index].born.node);
+  // The allocator's rounding is counted only by the sample that follows an
+  // allocation; a free in between would have lowered the count.
+  size_t cause = peak;
+  while (cause > 0 && events_[cause].kind != Event::Kind::kAllocate) --cause;
+  if (events_[cause].kind == Event::Kind::kAllocate) {
+    record.peak_in = PathOf(allocations_[events_[cause].index].born.node);
   }
   record.end = BreakDown(static_cast<int>(counts.size()) - 1, counts.back());
   if (forward_end.has_value()) {

@@ -109,7 +109,7 @@ HtmlSection GpuSection(const RunRecords& run) {
   AddCurves({.title = "Clocks"},
             {{"gpu.sm_mhz", &run.steps}, {"gpu.memory_mhz", &run.steps}},
             &section);
-  AddCurves({.title = "Busy"},
+  AddCurves({.title = "Busy", .y_title = "%"},
             {{"gpu.tensor_percent", &run.steps},
              {"gpu.dram_percent", &run.steps},
              {"gpu.sm_percent", &run.steps}},

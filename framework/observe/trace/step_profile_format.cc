@@ -251,7 +251,11 @@ std::vector<OpTime> FoldOps(const std::vector<OpTime>& ops) {
     OpTime& sum = folded[found->second];
     sum.ns += op.ns;
     sum.activities += op.activities;
-    if (sum.cost.has_value() && op.cost.has_value()) *sum.cost += *op.cost;
+    if (sum.cost.has_value() && op.cost.has_value()) {
+      *sum.cost += *op.cost;
+    } else {
+      sum.cost.reset();
+    }
     if (sum.roofline_seconds.has_value() && op.roofline_seconds.has_value()) {
       *sum.roofline_seconds += *op.roofline_seconds;
     } else {

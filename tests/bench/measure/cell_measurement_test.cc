@@ -87,8 +87,15 @@ TEST(CheckFiguresTest, ATableShowsOnlyWhatIsRecorded) {
   EXPECT_TRUE(absl::StrContains(missing.message(), "step_ms"));
   study.config.mutable_training()->add_record(TrainingStudy::PARTS);
   EXPECT_TRUE(CheckFigures(study).ok()) << CheckFigures(study);
-  study.config.add_plot()->set_y("memroy.peak_gib");
+  StudyPlot& plot = *study.config.add_plot();
+  plot.set_y("memroy.peak_gib");
   EXPECT_TRUE(absl::IsInvalidArgument(CheckFigures(study)));
+  plot.set_y("step_ms.mean");
+  plot.set_x_title("GiB");
+  plot.set_x("memroy.peak_gib");
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckFigures(study)));
+  plot.set_x("memory.peak_gib");
+  EXPECT_TRUE(CheckFigures(study).ok()) << CheckFigures(study);
 }
 
 TEST(MeasurementsTest, EachRecordHasOneRow) {

@@ -65,12 +65,13 @@ TEST_P(MappedFileTest, SaysWhyItCannotOpen) {
             absl::StatusCode::kNotFound);
   const absl::Status folder = MappedFile::Open(dir_, GetParam()).status();
   EXPECT_EQ(folder.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(folder.message()), EndsWith(" is not a file"));
+  EXPECT_THAT(std::string(folder.message()),
+              EndsWith(" is a folder, not a file"));
   const std::string pipe = dir_ + "/pipe";  // without a writer
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(
       std::string(MappedFile::Open(pipe, GetParam()).status().message()),
-      EndsWith("/pipe is not a file"));
+      EndsWith("/pipe is not a regular file"));
   const std::string path = Write("secret");
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
   if (access(path.c_str(), R_OK) == 0) return;  // root can read everything

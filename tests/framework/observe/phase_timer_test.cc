@@ -51,6 +51,7 @@ std::vector<std::string> Paths(const std::vector<PhaseTime>& times) {
 
 TEST(PhaseTimerTest, SumsAStepsOccurrencesAndAveragesOverSteps) {
   PhaseTimer timer({});
+  timer.Take();
   for (int64_t step = 1; step <= 3; ++step) Step(timer, step);
   const std::vector<PhaseTime> times = timer.Take();
   ASSERT_THAT(Paths(times), testing::ElementsAre("forward", "optimizer"));
@@ -61,6 +62,20 @@ TEST(PhaseTimerTest, SumsAStepsOccurrencesAndAveragesOverSteps) {
   Step(timer, 3);  // a new step, though its number is that of the last one
   ASSERT_THAT(Paths(timer.Take()),
               testing::ElementsAre("forward", "optimizer"));
+}
+
+// It compiles and takes memory.
+TEST(PhaseTimerTest, TheSecondStepDropsTheFirst) {
+  PhaseTimer timer({});
+  Step(timer, 1);
+  Step(timer, 2);
+  EXPECT_EQ(timer.Take()[0].count, 1);
+  Step(timer, 3);
+  Step(timer, 4);
+  EXPECT_EQ(timer.Take()[0].count, 2);
+  PhaseTimer only({});
+  Step(only, 1);
+  EXPECT_EQ(only.Take()[0].count, 1);
 }
 
 // absl::Now() would jump with the system's clock.
@@ -89,7 +104,7 @@ TEST(PhaseTimerTest, LooksInsideEveryNthStepOnly) {
               testing::ElementsAre("forward", "forward/block_0",
                                    "forward/block_0/scores", "forward/block_1",
                                    "optimizer"));
-  EXPECT_EQ(times[0].count, 5);
+  EXPECT_EQ(times[0].count, 4);
   EXPECT_EQ(times[2].count, 2);
   EXPECT_GE(times[2].ms, 2 * absl::ToDoubleMilliseconds(kShort));
   EXPECT_LE(times[2].ms, times[1].ms);

@@ -4,12 +4,15 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "framework/optim/ema_math.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/optimizer_config.h"
 #include "gtest/gtest.h"
@@ -208,6 +211,21 @@ void EmaTest::ExpectExchangesBothWays() const {
   }
   ours.Exchange();
   ExpectSame(ours.State(), before);
+}
+
+// Beside a negative half, the bits of a zero are those of a NaN.
+TEST(EmaMathTest, AZeroWeightInBFloat16IsRestored) {
+  for (const float weight : {0.0f, -0.0f, 1.5f, -2.0f}) {
+    for (const float average : {1.0001e-4f, 0.3f, -0.7f, 0.0f}) {
+      const EmaElement given = {.param = weight, .average = average};
+      const EmaElement exchanged = ExchangeEma<true>(given);
+      EXPECT_NEAR(exchanged.param, average, 0x1p-8 * std::abs(average));
+      const EmaElement restored = ExchangeEma<true>(exchanged);
+      EXPECT_EQ(std::bit_cast<uint32_t>(restored.param),
+                std::bit_cast<uint32_t>(weight));
+      EXPECT_EQ(restored.average, average);
+    }
+  }
 }
 
 TEST_P(EmaTest, AveragesTheWeights) { ExpectAveragesTheWeights(); }

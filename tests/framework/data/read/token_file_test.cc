@@ -529,7 +529,8 @@ TEST(TokenFileTest, NamesAMissingFileOrOneThatIsNotAFile) {
   EXPECT_THAT(TokenFile::Open(TestPath("no.bin"), TokenFileFormat::kDetect),
               Fails(StatusCode::kNotFound, HasSubstr("no.bin")));
   EXPECT_THAT(TokenFile::Open(TestPath(""), TokenFileFormat::kDetect),
-              Fails(StatusCode::kInvalidArgument, HasSubstr("is not a file")));
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr("is a folder, not a file")));
 }
 
 }  // namespace

@@ -141,6 +141,20 @@ class AllocationLogTest : public testing::Test {
   std::map<uint64_t, int64_t> sizes_;
 };
 
+// The allocator's rounding is seen when the op ends.
+TEST_F(AllocationLogTest, ThePeakIsInTheOpWhoseAllocationWasRoundedUp) {
+  Step(1, [&] {
+    Phase("forward", [&] {
+      Op("qkv", [&] { Allocate(100, 30); });
+      Op("sdpa", [&] { Allocate(200, 61); });
+      Op("loss", [&] { Free(100); });
+    });
+  });
+  const MemoryRecord record = log_.Report({});
+  EXPECT_EQ(record.peak_in, "forward/sdpa");
+  EXPECT_EQ(record.peak.allocated, 32 + 64);
+}
+
 TEST_F(AllocationLogTest, AStepByCategoryPhaseBlockAndOp) {
   Allocate(1000, 400);
   Allocate(2000, 200);
