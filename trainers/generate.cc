@@ -168,7 +168,8 @@ absl::Status Run() {
   if (prompt.tokens.empty()) {
     ASSIGN_OR_RETURN(tokenizer,
                      TokenizerOf(*checkpoint, config.model().vocab_size()));
-    ASSIGN_OR_RETURN(prompt, MakePrompt(*tokenizer, prompt.text));
+    ASSIGN_OR_RETURN(prompt,
+                     MakePrompt(*tokenizer, config.data(), prompt.text));
     ASSIGN_OR_RETURN(const GenerationConfig generation,
                      ReadGenerationConfig(checkpoint->folder()));
     sampling.stop_tokens = generation.end_tokens;

@@ -190,11 +190,12 @@ TEST(GenerateTest, ARunWithoutTokenizerIsRejectedWithAdvice) {
       file.before, ToyTrain({file.flags, "--out=" + run}), "; ",
       FindRuntimeFile("trainers/generate").value(), " --checkpoint=", run));
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.output,
-              HasSubstr(run + "/checkpoints/step_00000020 has no tokenizer: "));
+  EXPECT_THAT(
+      refused.output,
+      HasSubstr(run + "/checkpoints/step_00000020 has no tokenizer.json: "));
   EXPECT_THAT(refused.output, HasSubstr("--prompt_tokens=1,2,3"));
   EXPECT_THAT(refused.output,
-              HasSubstr("train on a folder of trainers:prepare_data"));
+              HasSubstr("a run on a folder of trainers:prepare_data"));
 }
 
 TEST(GenerateTest, ContinuesTokenIdsWithoutATokenizer) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -46,9 +47,13 @@ class TextDecoder {
     ASSIGN_OR_RETURN(const std::string bytes,
                      tokenizer_->Decode({static_cast<int32_t>(token)}));
     absl::StrAppend(&held_, bytes);
-    size_t end = held_.npos;
+    // Of the first text that is complete; of several, the longest.
+    size_t complete = held_.npos, end = held_.npos;
     for (const std::string& stop : stops_) {
-      end = std::min(end, held_.find(stop));
+      const size_t begin = held_.find(stop);
+      if (begin == held_.npos) continue;
+      const std::pair found(begin + stop.size(), begin);
+      std::tie(complete, end) = std::min(std::pair(complete, end), found);
     }
     stopped_ = end != held_.npos;
     if (stopped_) return std::exchange(held_, "").substr(0, end);
@@ -100,10 +105,20 @@ class SampleQueue {
 }  // namespace
 
 absl::StatusOr<Prompt> MakePrompt(const Tokenizer& tokenizer,
+                                  const DataConfig& data,
                                   absl::string_view text) {
   std::vector<int32_t> begin = tokenizer.begin_ids();
-  // A document that begins with nothing comes after the end of another.
-  if (begin.empty()) begin.push_back(tokenizer.eos_id());
+  if (begin.empty()) {
+    const bool apart = data.documents() == DataConfig::SEPARATE;
+    if (apart && text.empty() && !data.train_across_documents()) {
+      return absl::InvalidArgumentError(
+          "the prompt is empty, but the model trained with data.documents: "
+          "SEPARATE, so it has not learned how a document begins; give a "
+          "prompt");
+    }
+    // A document that begins with nothing comes after the end of another.
+    if (!apart || text.empty()) begin.push_back(tokenizer.eos_id());
+  }
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokenizer.Encode(text));
   Prompt prompt{.text = std::string(text)};
   prompt.tokens.assign(begin.begin(), begin.end());
@@ -204,9 +219,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
   if (json.is_null()) {
     return absl::NotFoundError(absl::StrCat(
         checkpoint.folder(),
-        " has no tokenizer: its run trained on token ids; give the prompt "
-        "as token ids, --prompt_tokens=1,2,3, or train on a folder of "
-        "trainers:prepare_data, whose tokenizer is saved in the checkpoint"));
+        " has no tokenizer.json: the model trained on token ids, or was "
+        "exported with a tokenizer of another kind; give the prompt as token "
+        "ids, --prompt_tokens=1,2,3, or use a checkpoint of a run on a folder "
+        "of trainers:prepare_data, which has its tokenizer"));
   }
   const std::string source = checkpoint.tokenizer_source();
   ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "framework/checkpoint/checkpoint.h"
+#include "framework/data/data_config.pb.h"
 #include "framework/data/tokenize/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "trainers/generation/sampling.h"
@@ -27,8 +28,11 @@ struct Prompt {
   std::vector<int64_t> tokens;  // what the model continues
 };
 // The tokens are the tokenizer's begin_ids(), or the end of a document if there
-// are none, and those of `text`.
+// are none, and those of `text`. A model that trained on separate documents has
+// not seen a text after the end of another; InvalidArgument if it knows nothing
+// with which the text can begin. `data` is that of its run.
 absl::StatusOr<Prompt> MakePrompt(const Tokenizer& tokenizer,
+                                  const DataConfig& data,
                                   absl::string_view text);
 
 // Continues `prompt`, or starts a document if its text is empty, up to

@@ -18,10 +18,12 @@
 namespace tessera {
 namespace {
 
+constexpr absl::string_view kHead = "lm_head.weight";
+
 // Tensors of older files that follow from the config or from other tensors.
 bool IsRedundant(absl::string_view name, const ModelConfig& config) {
   return absl::EndsWith(name, ".rotary_emb.inv_freq") ||
-         (config.tied_head() && name == "lm_head.weight");
+         (config.tied_head() && name == kHead);
 }
 
 absl::Status CheckTensor(const StoredTensors& tensors, const std::string& name,
@@ -39,6 +41,22 @@ absl::Status CheckTensor(const StoredTensors& tensors, const std::string& name,
       " asks for [", absl::StrJoin(parameter.shape, ", "), "]"));
 }
 
+// transformers does not tie a head that is stored and differs.
+absl::Status CheckTiedHead(const HfModel& model, const StoredTensors& tensors) {
+  const StoredTensor* const head = tensors.Find(kHead);
+  const StoredTensor* const embedding =
+      tensors.Find("model.embed_tokens.weight");
+  if (!model.config.tied_head() || head == nullptr || embedding == nullptr ||
+      (head->spec.dtype == embedding->spec.dtype &&
+       head->spec.shape == embedding->spec.shape &&
+       head->bytes == embedding->bytes)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      head->path, ": tensor ", kHead, " differs from the embedding, but ",
+      kHfConfigFile, " has tie_word_embeddings: true; set it to false there"));
+}
+
 // The tensors of a file by our names.
 absl::StatusOr<StoredTensors> Renamed(const HfModel& model,
                                       const StoredTensors& tensors) {
@@ -53,6 +71,7 @@ absl::StatusOr<StoredTensors> Renamed(const HfModel& model,
       names[name] = parameter.name;
     }
   }
+  RETURN_IF_ERROR(CheckTiedHead(model, tensors));
   return tensors.Renamed(names, [&](absl::string_view name) {
     return IsRedundant(name, model.config);
   });

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,13 +16,32 @@
 namespace tessera {
 namespace {
 
+// A token with which a sequence of the training data begins.
+absl::StatusOr<int64_t> FirstTrainingToken(Session& session) {
+  ASSIGN_OR_RETURN(const Batch batch, session.train_loader().Load(0));
+  return *batch.ids_mbs.const_data_ptr<int64_t>();
+}
+
+absl::StatusOr<Prompt> PromptOf(Session& session) {
+  const RunConfig& config = session.plan().config;
+  const Tokenizer& tokenizer = *session.data().tokenizer;
+  const std::string& text = config.training().sample_prompt();
+  const bool needs_a_token =
+      text.empty() && tokenizer.begin_ids().empty() &&
+      config.data().documents() == DataConfig::SEPARATE &&
+      !config.data().train_across_documents();
+  if (!needs_a_token) return MakePrompt(tokenizer, config.data(), text);
+  ASSIGN_OR_RETURN(const int64_t token, FirstTrainingToken(session));
+  ASSIGN_OR_RETURN(std::string shown,
+                   tokenizer.Decode({static_cast<int32_t>(token)}));
+  return Prompt{.text = std::move(shown), .tokens = {token}};
+}
+
 absl::StatusOr<SampleRecord> SampleOfText(Session& session,
                                           const SamplingOptions& options) {
   NextTokenModel model(session.plan(), *session.state().parameters);
   const Tokenizer& tokenizer = *session.data().tokenizer;
-  ASSIGN_OR_RETURN(
-      const Prompt prompt,
-      MakePrompt(tokenizer, session.plan().config.training().sample_prompt()));
+  ASSIGN_OR_RETURN(const Prompt prompt, PromptOf(session));
   SampleRecord sample{.heading = "sample"};
   RETURN_IF_ERROR(SampleText(model, tokenizer, prompt, options,
                              [&](absl::string_view text) {
@@ -38,8 +58,7 @@ absl::StatusOr<SampleRecord> SampleOfTokens(Session& session,
       ParseTokenIds(session.plan().config.training().sample_prompt(),
                     "training.sample_prompt"));
   if (prompt.empty()) {  // any token that the model has seen
-    ASSIGN_OR_RETURN(const Batch batch, session.train_loader().Load(0));
-    prompt.push_back(*batch.ids_mbs.const_data_ptr<int64_t>());
+    ASSIGN_OR_RETURN(prompt.emplace_back(), FirstTrainingToken(session));
   }
   NextTokenModel model(session.plan(), *session.state().parameters);
   SampleRecord sample{.heading = "sample, token ids"};

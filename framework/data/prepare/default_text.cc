@@ -110,14 +110,15 @@ absl::StatusOr<std::vector<Header>> Headers(const std::string& include) {
   return headers;
 }
 
-// The name of the prepared folder, from everything that determines its
-// contents.
+// The name of the prepared folder, from what determines its contents; of the
+// headers their names and sizes.
 std::string CacheKey(const std::vector<Header>& headers,
                      const PrepareOptions& options) {
+  constexpr int kRevision = 2;  // of the contents, beside their format
   std::string key = absl::StrFormat(
-      "%d %s %d %.17g %d %s\n", Manifest::kVersion, Name(options.tokenizer),
-      options.vocab_size, options.validation_fraction, options.seed,
-      options.separator);
+      "%d.%d %s %d %.17g %d %s\n", Manifest::kVersion, kRevision,
+      Name(options.tokenizer), options.vocab_size, options.validation_fraction,
+      options.seed, options.separator);
   for (const Header& header : headers) {
     absl::StrAppend(&key, header.path, " ", header.bytes, "\n");
   }

@@ -67,9 +67,6 @@ absl::StatusOr<bool> HoldOutBytes(double fraction,
   for (const size_t i : order) {
     if (parts[i].bytes > left) {
       ASSIGN_OR_RETURN(const bool tail, HoldOutTail(i, left, corpus));
-      // Everything after it in a single document is held out, so the training
-      // part ends here.
-      if (corpus->documents() == 1) parts[i].ends_document = true;
       return any || tail;
     }
     parts[i].is_validation = any = true;
@@ -92,10 +89,7 @@ bool HoldOutParts(double fraction, absl::Span<const size_t> chosen,
   return true;
 }
 
-}  // namespace
-
-absl::Status HoldOutDocuments(double fraction, uint64_t seed, Corpus* corpus) {
-  if (fraction == 0) return absl::OkStatus();
+absl::Status ChooseParts(double fraction, uint64_t seed, Corpus* corpus) {
   std::vector<Corpus::Part>& parts = corpus->parts();
   std::vector<size_t> order(parts.size());
   std::iota(order.begin(), order.end(), 0);
@@ -116,6 +110,21 @@ absl::Status HoldOutDocuments(double fraction, uint64_t seed, Corpus* corpus) {
   }
   ASSIGN_OR_RETURN(const bool any, HoldOutBytes(fraction, order, corpus));
   if (!any) parts[order[0]].is_validation = true;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status HoldOutDocuments(double fraction, uint64_t seed, Corpus* corpus) {
+  if (fraction == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(ChooseParts(fraction, seed, corpus));
+  // A document ends where its next part is on the other side.
+  std::vector<Corpus::Part>& parts = corpus->parts();
+  for (size_t i = 1; i < parts.size(); ++i) {
+    if (parts[i - 1].is_validation != parts[i].is_validation) {
+      parts[i - 1].ends_document = true;
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -269,7 +269,8 @@ absl::StatusOr<std::vector<std::string>> ExpandGlobs(
     const std::vector<std::string>& patterns) {
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {
-    if (pattern == kStandardInput) {
+    // The shell may have expanded it: a file's name can have brackets.
+    if (pattern == kStandardInput || FileExists(pattern)) {
       files.push_back(pattern);
       continue;
     }

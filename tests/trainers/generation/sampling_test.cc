@@ -287,14 +287,28 @@ class BeginningTokenizer : public PartsTokenizer {
 };
 
 Prompt PromptOf(const std::string& text) {
-  return MakePrompt(PartsTokenizer(), text).value();
+  return MakePrompt(PartsTokenizer(), {}, text).value();
 }
 
 TEST(PromptTest, BeginsAsTheTokenizerSays) {
   EXPECT_EQ(PromptOf("a").tokens, std::vector<int64_t>{60});
-  const Prompt prompt = MakePrompt(BeginningTokenizer(), "a").value();
+  const Prompt prompt = MakePrompt(BeginningTokenizer(), {}, "a").value();
   EXPECT_EQ(prompt.tokens, (std::vector<int64_t>{7, 8}));
   EXPECT_EQ(prompt.text, "a");
+}
+
+// Attention did not look beyond a document, nor was its end a context.
+TEST(PromptTest, SeparateDocumentsDoNotFollowTheEndOfAnother) {
+  DataConfig data;
+  data.set_documents(DataConfig::SEPARATE);
+  EXPECT_TRUE(MakePrompt(PartsTokenizer(), data, "a").value().tokens.empty());
+  const auto nothing = MakePrompt(PartsTokenizer(), data, "");
+  EXPECT_TRUE(absl::IsInvalidArgument(nothing.status()));
+  EXPECT_EQ(MakePrompt(BeginningTokenizer(), data, "").value().tokens,
+            (std::vector<int64_t>{7, 8}));
+  data.set_train_across_documents(true);
+  EXPECT_EQ(MakePrompt(PartsTokenizer(), data, "").value().tokens,
+            std::vector<int64_t>{60});
 }
 
 TEST(SampleTextTest, EmitsWholeCharactersAsTheyAreDrawn) {

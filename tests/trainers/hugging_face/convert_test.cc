@@ -1,5 +1,6 @@
 #include "trainers/hugging_face/convert.h"
 
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -300,7 +301,7 @@ TEST_F(ConvertTest, DamagedFoldersAreRefusedByFileAndTensor) {
   WriteJson("hf/config.json", changed);
   expect("is not part of the model");
   WriteJson("hf/config.json", config);
-  // A tied head may be stored, too.
+  // A tied head may be stored, too; here it is equal.
   changed = config;
   changed["tie_word_embeddings"] = true;
   WriteJson("hf/config.json", changed);
@@ -312,6 +313,29 @@ TEST_F(ConvertTest, DamagedFoldersAreRefusedByFileAndTensor) {
   expect("cannot open " + folder_ + "hf/" + shard);
   ASSERT_TRUE(RemoveTree(folder_ + index).ok());
   expect("hf has neither model.safetensors nor model.safetensors.index.json");
+}
+
+// transformers does not tie it either.
+TEST_F(ConvertTest, ATiedHeadThatDiffersIsRefused) {
+  ASSERT_TRUE(Export(Ours(kHalved)).ok());
+  Json config = ReadJson("hf/config.json");
+  config["tie_word_embeddings"] = true;
+  WriteJson("hf/config.json", config);
+  const std::string path = folder_ + "hf/model.safetensors";
+  size_t offset;
+  {
+    const auto file = SafetensorsFile::Open(path).value();
+    offset = file->Bytes(*file->Find("lm_head.weight")).data() -
+             file->Bytes(file->tensors()[0]).data();
+  }
+  std::string bytes = ReadFile(path).value();
+  uint64_t header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  bytes[sizeof(header) + header + offset] ^= 1;
+  ASSERT_TRUE(WriteFileAtomically(path, bytes).ok());
+  EXPECT_THAT(std::string(Import().message()),
+              HasSubstr("lm_head.weight differs from the embedding, but "
+                        "config.json has tie_word_embeddings: true"));
 }
 
 TEST_F(ConvertTest, WeightsThatAreNotFloatsAreRefused) {
