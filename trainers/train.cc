@@ -90,6 +90,7 @@ std::string OutFolder(const WorldInfo& world, absl::Time begin = absl::Now()) {
 // OutFolder() by the first rank's clock: all ranks write into one folder.
 absl::StatusOr<std::string> AgreedOutFolder(const RunPlan& plan,
                                             ProcessGroup* group) {
+  if (plan.world.world_size == 1) return OutFolder(plan.world);
   int64_t begin = absl::ToUnixSeconds(absl::Now());
   RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
     const at::Tensor seconds =

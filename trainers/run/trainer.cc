@@ -67,6 +67,7 @@ bool LaunchesBlock() {
 // has all earlier ones beside it.
 absl::StatusOr<size_t> RanksOfFirstMachine(Session& session) {
   const RunPlan& plan = session.plan();
+  if (plan.world.world_size == 1) return 1;
   const int64_t is_there = plan.world.rank == plan.world.local_rank;
   int64_t ranks = 0;
   RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
