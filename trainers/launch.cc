@@ -4,9 +4,7 @@
 //   launch --nproc=2 --config=configs/small_bf16.pbtxt
 
 #include <cstdio>
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -47,18 +45,7 @@ constexpr char kUsage[] =
 // The program at this path, among the runfiles, or next to this one in a
 // bundle.
 absl::StatusOr<std::string> FindProgram(const std::string& name) {
-  if (absl::StartsWith(name, "/")) {
-    std::error_code error;
-    if (std::filesystem::is_directory(name, error)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--program=", name, " is a folder; name a program"));
-    }
-    return name;
-  }
-  if (name.empty()) {
-    return absl::InvalidArgumentError(
-        "--program is empty; name a program, or leave it out for train");
-  }
+  if (absl::StartsWith(name, "/")) return name;
   const absl::StatusOr<std::string> runfile =
       FindRuntimeFile(absl::StrCat("trainers/", name));
   if (runfile.ok()) return runfile;

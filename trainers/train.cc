@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "ATen/ATen.h"
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -35,6 +34,7 @@
 #include "trainers/resume_command.h"
 #include "trainers/run/checkpoint_agreement.h"
 #include "trainers/run/instruments.h"
+#include "trainers/run/numbers_of_ranks.h"
 #include "trainers/run/start_check.h"
 #include "trainers/run/trainer.h"
 
@@ -90,16 +90,10 @@ std::string OutFolder(const WorldInfo& world, absl::Time begin = absl::Now()) {
 // OutFolder() by the first rank's clock: all ranks write into one folder.
 absl::StatusOr<std::string> AgreedOutFolder(const RunPlan& plan,
                                             ProcessGroup* group) {
-  if (plan.world.world_size == 1) return OutFolder(plan.world);
-  int64_t begin = absl::ToUnixSeconds(absl::Now());
-  RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
-    const at::Tensor seconds =
-        at::full({1}, begin, at::kLong).to(plan.device.device);
-    RETURN_IF_ERROR(group->Broadcast(seconds, /*root=*/0));
-    begin = seconds.item<int64_t>();
-    return absl::OkStatus();
-  }));
-  return OutFolder(plan.world, absl::FromUnixSeconds(begin));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> seconds,
+                   NumbersOfRanks(absl::ToUnixSeconds(absl::Now()),
+                                  plan.device.device, group));
+  return OutFolder(plan.world, absl::FromUnixSeconds(seconds[0]));
 }
 
 absl::StatusOr<WorldInfo> WorldFromFlags() {

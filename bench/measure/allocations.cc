@@ -1,3 +1,4 @@
+#include <optional>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -24,36 +25,43 @@ absl::StatusOr<MemoryRecord> Recorded(TrainingCell& cell,
   return *std::move(record.memory);
 }
 
+struct Passes {
+  std::optional<MemoryRecord> forward;  // with PARTS
+  MemoryRecord step;
+};
+absl::StatusOr<Passes> RecordedPasses(TrainingCell& cell) {
+  NameBuffers(cell.session(), cell.memory_recorder());
+  Passes passes;
+  if (cell.Records(TrainingStudy::PARTS)) {
+    ASSIGN_OR_RETURN(passes.forward,
+                     Recorded(cell, [&] { return cell.Forward(); }));
+  }
+  ASSIGN_OR_RETURN(passes.step, Recorded(cell, [&] { return cell.Step(); }));
+  return passes;
+}
+
 }  // namespace
 
 absl::Status MeasureAllocations(TrainingCell& cell, Json& figures) {
-  NameBuffers(cell.session(), cell.memory_recorder());
+  ASSIGN_OR_RETURN(const Passes passes, RecordedPasses(cell));
   const RunPlan& plan = cell.plan();
-  if (cell.Records(TrainingStudy::PARTS)) {
-    ASSIGN_OR_RETURN(const MemoryRecord record,
-                     Recorded(cell, [&] { return cell.Forward(); }));
-    figures["forward_allocations"] = AllocationFigures(record, plan);
+  if (passes.forward.has_value()) {
+    figures["forward_allocations"] = AllocationFigures(*passes.forward, plan);
   }
-  ASSIGN_OR_RETURN(const MemoryRecord record,
-                   Recorded(cell, [&] { return cell.Step(); }));
   Json& allocations = figures["allocations"];
-  allocations = AllocationFigures(record, plan);
-  allocations["saved"] = SavedFigures(record, plan);
-  allocations["residual"] = ResidualFigures(record, plan);
+  allocations = AllocationFigures(passes.step, plan);
+  allocations["saved"] = SavedFigures(passes.step, plan);
+  allocations["residual"] = ResidualFigures(passes.step, plan);
   return absl::OkStatus();
 }
 
 absl::Status MeasureTimelines(TrainingCell& cell, Json& figures) {
-  NameBuffers(cell.session(), cell.memory_recorder());
+  ASSIGN_OR_RETURN(const Passes passes, RecordedPasses(cell));
   Json& timelines = figures["timelines"];
-  if (cell.Records(TrainingStudy::PARTS)) {
-    ASSIGN_OR_RETURN(const MemoryRecord record,
-                     Recorded(cell, [&] { return cell.Forward(); }));
-    timelines["a forward pass"] = ToJson(record.timeline);
+  if (passes.forward.has_value()) {
+    timelines["a forward pass"] = ToJson(passes.forward->timeline);
   }
-  ASSIGN_OR_RETURN(const MemoryRecord record,
-                   Recorded(cell, [&] { return cell.Step(); }));
-  timelines["a step"] = ToJson(record.timeline);
+  timelines["a step"] = ToJson(passes.step.timeline);
   return absl::OkStatus();
 }
 

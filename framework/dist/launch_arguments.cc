@@ -69,6 +69,10 @@ absl::StatusOr<LaunchArguments> ParseLaunchArguments(
     ASSIGN_OR_RETURN(const bool program,
                      TakeFlag("program", arguments, &i, &value));
     if (program) {
+      if (value.empty()) {
+        return absl::InvalidArgumentError(
+            "--program is empty; name a program, or leave it out for train");
+      }
       parsed.program = value;
       continue;
     }

@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <system_error>
 #include <thread>
 
 #include "absl/cleanup/cleanup.h"
@@ -46,9 +48,12 @@ absl::Status CheckCanRun(const LaunchOptions& options) {
         "cannot launch ", options.nproc, " processes of ",
         options.command.empty() ? "no program" : options.command[0]));
   }
-  if (::access(options.command[0].c_str(), X_OK) == 0) return {};
-  return absl::NotFoundError(absl::StrCat("cannot run ", options.command[0],
-                                          ": ", std::strerror(errno)));
+  const std::string& program = options.command[0];
+  std::error_code error;
+  const bool is_folder = std::filesystem::is_directory(program, error);
+  if (!is_folder && ::access(program.c_str(), X_OK) == 0) return {};
+  return absl::NotFoundError(absl::StrCat(
+      "cannot run ", program, ": ", std::strerror(is_folder ? EISDIR : errno)));
 }
 
 // The NAME=VALUE strings of one rank.

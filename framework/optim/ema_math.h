@@ -71,10 +71,8 @@ TESSERA_HOST_DEVICE EmaElement ExchangeEma(EmaElement x) {
       static_cast<uint16_t>(std::bit_cast<uint32_t>(x.param) >> 16);
   // Not SplitInHalves(), which changes NaNs: a weight of 0 beside a negative
   // half is one.
-  const auto bits = std::bit_cast<uint32_t>(x.average);
-  const auto high = static_cast<uint16_t>((bits + 0x8000) >> 16);
-  return {JoinHalves({high, 0}),
-          JoinHalves({weight, static_cast<int16_t>(bits)})};
+  const SplitFloat average = SplitBits(std::bit_cast<uint32_t>(x.average));
+  return {JoinHalves({average.high, 0}), JoinHalves({weight, average.low})};
 }
 
 template <bool kBFloat16>

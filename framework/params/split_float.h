@@ -22,13 +22,17 @@ struct SplitFloat {
   int16_t low = 0;
 };
 
-constexpr SplitFloat SplitInHalves(float x) {
-  constexpr uint32_t kInfinity = 0x7f800000, kQuietNan = 0x7fc00000;
-  const auto given = std::bit_cast<uint32_t>(x);
-  const uint32_t bits = (given & 0x7fffffff) > kInfinity ? kQuietNan : given;
+// Of any bits, so that JoinHalves() restores them.
+constexpr SplitFloat SplitBits(uint32_t bits) {
   const uint32_t rounded = bits + 0x8000;
   // The low 16 bits as a signed number are what remains after the rounding.
   return {static_cast<uint16_t>(rounded >> 16), static_cast<int16_t>(bits)};
+}
+
+constexpr SplitFloat SplitInHalves(float x) {
+  constexpr uint32_t kInfinity = 0x7f800000, kQuietNan = 0x7fc00000;
+  const auto given = std::bit_cast<uint32_t>(x);
+  return SplitBits((given & 0x7fffffff) > kInfinity ? kQuietNan : given);
 }
 
 constexpr float JoinHalves(SplitFloat x) {

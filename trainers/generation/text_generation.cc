@@ -47,7 +47,8 @@ class TextDecoder {
     ASSIGN_OR_RETURN(const std::string bytes,
                      tokenizer_->Decode({static_cast<int32_t>(token)}));
     absl::StrAppend(&held_, bytes);
-    // Of the first text that is complete; of several, the longest.
+    // The stop text that is completed first ends the sample. If several end
+    // at the same place, the longest counts.
     size_t complete = held_.npos, end = held_.npos;
     for (const std::string& stop : stops_) {
       const size_t begin = held_.find(stop);
@@ -104,20 +105,25 @@ class SampleQueue {
 
 }  // namespace
 
+bool BeginsDocuments(const Tokenizer& tokenizer, const DataConfig& data) {
+  return !tokenizer.begin_ids().empty() ||
+         data.documents() != DataConfig::SEPARATE ||
+         data.train_across_documents();
+}
+
 absl::StatusOr<Prompt> MakePrompt(const Tokenizer& tokenizer,
                                   const DataConfig& data,
                                   absl::string_view text) {
+  if (text.empty() && !BeginsDocuments(tokenizer, data)) {
+    return absl::InvalidArgumentError(
+        "the prompt is empty, but a model that is trained with data.documents: "
+        "SEPARATE never learns to begin a document; give a prompt");
+  }
   std::vector<int32_t> begin = tokenizer.begin_ids();
-  if (begin.empty()) {
-    const bool apart = data.documents() == DataConfig::SEPARATE;
-    if (apart && text.empty() && !data.train_across_documents()) {
-      return absl::InvalidArgumentError(
-          "the prompt is empty, but the model trained with data.documents: "
-          "SEPARATE, so it has not learned how a document begins; give a "
-          "prompt");
-    }
-    // A document that begins with nothing comes after the end of another.
-    if (!apart || text.empty()) begin.push_back(tokenizer.eos_id());
+  // A document that begins with nothing comes after the end of another.
+  if (begin.empty() &&
+      (text.empty() || data.documents() != DataConfig::SEPARATE)) {
+    begin.push_back(tokenizer.eos_id());
   }
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokenizer.Encode(text));
   Prompt prompt{.text = std::string(text)};

@@ -27,10 +27,14 @@ struct Prompt {
   std::string text;
   std::vector<int64_t> tokens;  // what the model continues
 };
+// Whether a model can begin a document, that is, whether its training had
+// something before a document's first token. `data` is that of its run.
+bool BeginsDocuments(const Tokenizer& tokenizer, const DataConfig& data);
+
 // The tokens are the tokenizer's begin_ids(), or the end of a document if there
-// are none, and those of `text`. A model that trained on separate documents has
-// not seen a text after the end of another; InvalidArgument if it knows nothing
-// with which the text can begin. `data` is that of its run.
+// are none, and those of `text`. A model that is trained on separate documents
+// has not seen a text after the end of another, so its text stands alone.
+// InvalidArgument if `text` is empty and the model cannot begin a document.
 absl::StatusOr<Prompt> MakePrompt(const Tokenizer& tokenizer,
                                   const DataConfig& data,
                                   absl::string_view text);

@@ -1,8 +1,5 @@
 #include "trainers/run/checkpoint_agreement.h"
 
-#include <ATen/ATen.h>
-
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -13,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
-#include "framework/base/torch_status.h"
+#include "trainers/run/numbers_of_ranks.h"
 
 namespace tessera {
 namespace {
@@ -22,18 +19,10 @@ namespace {
 absl::StatusOr<std::vector<int64_t>> StepsOfRanks(
     const std::unique_ptr<Checkpoint>& checkpoint, c10::Device device,
     ProcessGroup* group) {
-  const int64_t own = checkpoint == nullptr ? -1 : checkpoint->step();
-  std::vector<int64_t> steps(group->world_size());
-  RETURN_IF_ERROR(StatusFromTorch([&] {
-    // Unlike AllGather(), it waits without limit for a slow verification.
-    ThrowIfError(group->Barrier());
-    const auto options = at::device(device).dtype(at::kLong);
-    at::Tensor all = at::empty({group->world_size()}, options);
-    ThrowIfError(group->AllGather(at::full({1}, own, options), all));
-    all = all.cpu();
-    std::copy_n(all.const_data_ptr<int64_t>(), steps.size(), steps.begin());
-  }));
-  return steps;
+  // Unlike the gathering, it waits without limit for a slow verification.
+  RETURN_IF_ERROR(group->Barrier());
+  return NumbersOfRanks(checkpoint == nullptr ? -1 : checkpoint->step(), device,
+                        group);
 }
 
 absl::Status AgreeOn(Checkpoint::Part part, const VerifiedShare& share,

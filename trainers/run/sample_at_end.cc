@@ -26,11 +26,9 @@ absl::StatusOr<Prompt> PromptOf(Session& session) {
   const RunConfig& config = session.plan().config;
   const Tokenizer& tokenizer = *session.data().tokenizer;
   const std::string& text = config.training().sample_prompt();
-  const bool needs_a_token =
-      text.empty() && tokenizer.begin_ids().empty() &&
-      config.data().documents() == DataConfig::SEPARATE &&
-      !config.data().train_across_documents();
-  if (!needs_a_token) return MakePrompt(tokenizer, config.data(), text);
+  if (!text.empty() || BeginsDocuments(tokenizer, config.data())) {
+    return MakePrompt(tokenizer, config.data(), text);
+  }
   ASSIGN_OR_RETURN(const int64_t token, FirstTrainingToken(session));
   ASSIGN_OR_RETURN(std::string shown,
                    tokenizer.Decode({static_cast<int32_t>(token)}));

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
@@ -32,6 +33,7 @@
 #include "trainers/generation/text_generation.h"
 #include "trainers/run/evaluation.h"
 #include "trainers/run/non_finite_diagnosis.h"
+#include "trainers/run/numbers_of_ranks.h"
 #include "trainers/run/run_identity.h"
 #include "trainers/run/sample_at_end.h"
 #include "trainers/run/session_description.h"
@@ -67,18 +69,10 @@ bool LaunchesBlock() {
 // has all earlier ones beside it.
 absl::StatusOr<size_t> RanksOfFirstMachine(Session& session) {
   const RunPlan& plan = session.plan();
-  if (plan.world.world_size == 1) return 1;
-  const int64_t is_there = plan.world.rank == plan.world.local_rank;
-  int64_t ranks = 0;
-  RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
-    const at::Tensor own =
-        at::full({1}, is_there, at::kLong).to(plan.device.device);
-    const at::Tensor all = at::empty({plan.world.world_size}, own.options());
-    RETURN_IF_ERROR(session.group().AllGather(own, all));
-    ranks = all.sum().item<int64_t>();
-    return absl::OkStatus();
-  }));
-  return ranks;
+  ASSIGN_OR_RETURN(const std::vector<int64_t> are_there,
+                   NumbersOfRanks(plan.world.rank == plan.world.local_rank,
+                                  plan.device.device, &session.group()));
+  return absl::c_count(are_there, 1);
 }
 
 // FailedPrecondition unless all ranks see the run's folder, if ranks of several
@@ -91,7 +85,7 @@ absl::Status CheckFolderIsShared(Session& session, const std::string& folder) {
   ASSIGN_OR_RETURN(const size_t first, RanksOfFirstMachine(session));
   if (plan.layout.checkpoint_ranks().size() <= first) return absl::OkStatus();
   const std::string token = absl::StrCat(folder, "/.shared");
-  if (session.plan().is_writer()) {
+  if (plan.is_writer()) {
     RETURN_IF_ERROR(
         WriteFileAtomically(token, absl::StrCat(absl::GetCurrentTimeNanos())));
   }
@@ -105,7 +99,7 @@ absl::Status CheckFolderIsShared(Session& session, const std::string& folder) {
                    " (--out; ranks that divide the state write checkpoints "
                    "together, so all machines must share it)"),
       seen);
-  if (session.plan().is_writer()) shared.Update(RemoveTree(token));
+  if (plan.is_writer()) shared.Update(RemoveTree(token));
   return shared;
 }
 

@@ -58,10 +58,9 @@ class Trainer {
   //   ResourceExhausted            out of memory; says what would help
   //   Internal                     among others, the GPU failed; says in which
   //                                step, and how to find the op
-  //   DataLoss                     another program changed a token file; after
-  //   a
-  //                                checkpoint if rank 0 notices it and holds
-  //                                the whole state
+  //   DataLoss                     another program changed a token file; there
+  //                                is a checkpoint of the last step if rank 0
+  //                                notices it and holds the whole state
   absl::Status Run();
 
   // The folder of the newest checkpoint that was written (on a rank that does

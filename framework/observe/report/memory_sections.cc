@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -45,15 +46,14 @@ std::string Words(absl::string_view name) {
 
 void AddTimeline(const std::vector<Json>& records, HtmlSection* section) {
   for (auto record = records.rbegin(); record != records.rend(); ++record) {
-    const Json& timeline = ObjectAt(*record, "timeline");
     const std::string step =
         absl::StrCat("step ", FormatWhole(NumberAt(*record, "step")));
-    for (Chart& chart :
-         MemoryTimeline(timeline, absl::StrCat("Memory during ", step),
-                        absl::StrCat("What ", step, " allocates and frees"))) {
-      section->charts.push_back(std::move(chart));
-    }
-    if (!timeline.empty()) return;
+    std::vector<Chart> charts = MemoryTimeline(
+        ObjectAt(*record, "timeline"), absl::StrCat("Memory during ", step),
+        absl::StrCat("What ", step, " allocates and frees"));
+    if (charts.empty()) continue;
+    absl::c_move(charts, std::back_inserter(section->charts));
+    return;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -236,6 +237,16 @@ void AddCounterTable(const StepProfile& profile, std::string* text) {
   }
 }
 
+// A sum is known only if all of its terms are.
+template <typename T>
+void AddKnown(const std::optional<T>& term, std::optional<T>* sum) {
+  if (sum->has_value() && term.has_value()) {
+    **sum += *term;
+  } else {
+    sum->reset();
+  }
+}
+
 std::vector<OpTime> FoldOps(const std::vector<OpTime>& ops) {
   std::vector<OpTime> folded;
   std::map<std::string, size_t> index;
@@ -251,16 +262,8 @@ std::vector<OpTime> FoldOps(const std::vector<OpTime>& ops) {
     OpTime& sum = folded[found->second];
     sum.ns += op.ns;
     sum.activities += op.activities;
-    if (sum.cost.has_value() && op.cost.has_value()) {
-      *sum.cost += *op.cost;
-    } else {
-      sum.cost.reset();
-    }
-    if (sum.roofline_seconds.has_value() && op.roofline_seconds.has_value()) {
-      *sum.roofline_seconds += *op.roofline_seconds;
-    } else {
-      sum.roofline_seconds.reset();
-    }
+    AddKnown(op.cost, &sum.cost);
+    AddKnown(op.roofline_seconds, &sum.roofline_seconds);
   }
   return folded;
 }
