@@ -1,6 +1,8 @@
 #include "framework/program/memory.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/round_up.h"
@@ -17,6 +19,10 @@ int64_t OpWorkspace(const Schedule& schedule, const StepRun& run) {
   return run.kind == StepRun::Kind::kForward
              ? op.ForwardWorkspaceBytes()
              : op.BackwardWorkspaceBytes(run.wanted());
+}
+
+bool HasProducts(const Schedule& schedule, size_t run) {
+  return schedule.CostOf(schedule.runs[run]).product_flops > 0;
 }
 
 // The value that the buffer holds between the forward and the backward pass; -1
@@ -63,40 +69,53 @@ std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
   return moments;
 }
 
-std::optional<int> ReplayAllocations(const Schedule& schedule,
-                                     const Lifetimes& lifetimes,
-                                     CachingAllocator* allocator) {
+std::set<StepStream> StreamsWithProducts(const Schedule& schedule, int run) {
+  std::set<StepStream> streams;
+  for (int i = 0; i <= run; ++i) {
+    if (HasProducts(schedule, i)) streams.insert(schedule.runs[i].stream);
+  }
+  return streams;
+}
+
+std::optional<AllocatedPeak> ReplayAllocations(
+    const Schedule& schedule, const Lifetimes& lifetimes,
+    CachingAllocator* allocator, const ProductWorkspaces& workspaces) {
   const std::vector<Buffer>& buffers = lifetimes.buffers;
-  std::vector<int64_t> addresses(buffers.size(), -1);
-  std::vector<std::vector<size_t>> ending(schedule.runs.size());
-  int peak = 0;
-  int64_t most = 0;
+  const size_t runs = schedule.runs.size();
+  std::vector<std::vector<int64_t>> ending(runs);  // addresses
+  const auto allocate = [&](int64_t bytes, size_t last) {
+    if (bytes == 0) return true;
+    const std::optional<int64_t> address = allocator->Allocate(bytes);
+    if (!address.has_value()) return false;
+    ending[std::min(last, runs - 1)].push_back(*address);
+    return true;
+  };
+  AllocatedPeak peak;
   size_t next = 0;  // buffers of the allocator are ordered by first run
-  for (size_t run = 0; run < schedule.runs.size(); ++run) {
+  std::set<StepStream> begun;
+  for (size_t run = 0; run < runs; ++run) {
     for (;
          next < buffers.size() && buffers[next].first <= static_cast<int>(run);
          ++next) {
       const Buffer& buffer = buffers[next];
       const bool allocates = buffer.storage == Storage::kAllocator ||
                              buffer.storage == Storage::kOp;
-      if (!allocates || buffer.bytes == 0) continue;
-      const std::optional<int64_t> address = allocator->Allocate(buffer.bytes);
-      if (!address.has_value()) return std::nullopt;
-      addresses[next] = *address;
-      ending[std::min<size_t>(buffer.last, ending.size() - 1)].push_back(next);
+      if (allocates && !allocate(buffer.bytes, buffer.last)) {
+        return std::nullopt;
+      }
     }
-    const int64_t workspace = OpWorkspace(schedule, schedule.runs[run]);
-    std::optional<int64_t> scratch;
-    if (workspace > 0) {
-      scratch = allocator->Allocate(workspace);
-      if (!scratch.has_value()) return std::nullopt;
+    if (!allocate(OpWorkspace(schedule, schedule.runs[run]), run)) {
+      return std::nullopt;
     }
-    if (allocator->allocated() > most) {
-      most = allocator->allocated();
-      peak = static_cast<int>(run);
+    if (HasProducts(schedule, run)) begun.insert(schedule.runs[run].stream);
+    const int64_t without =
+        std::max<int64_t>(0, workspaces.streams - std::ssize(begun));
+    const int64_t allocated =
+        allocator->allocated() - without * workspaces.bytes;
+    if (allocated > peak.allocated) {
+      peak = {.run = static_cast<int>(run), .allocated = allocated};
     }
-    if (scratch.has_value()) allocator->Free(*scratch);
-    for (const size_t b : ending[run]) allocator->Free(addresses[b]);
+    for (const int64_t address : ending[run]) allocator->Free(address);
   }
   return peak;
 }

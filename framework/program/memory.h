@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,13 +30,27 @@ struct MemoryMoment {
 std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
                                          const Lifetimes& lifetimes);
 
+// The streams that have computed matrix products when `run` has ended.
+std::set<StepStream> StreamsWithProducts(const Schedule& schedule, int run);
+
+// Workspaces, of `bytes` each, of the streams that compute matrix products. The
+// allocator holds one for each, but it counts from the first product on.
+struct ProductWorkspaces {
+  int64_t bytes = 0, streams = 0;
+};
+
+// The first run in which the most is allocated.
+struct AllocatedPeak {
+  int run = 0;
+  int64_t allocated = 0;  // bytes, all that the allocator holds
+};
+
 // Makes the requests of an executor that runs the schedule once, in order,
-// except for the arena. Returns the first run in which the most is allocated;
-// nullopt if `allocator` runs out of memory, of which blocks then stay
-// allocated. Outputs are freed at the end.
-std::optional<int> ReplayAllocations(const Schedule& schedule,
-                                     const Lifetimes& lifetimes,
-                                     CachingAllocator* allocator);
+// except for the arena. nullopt if `allocator` runs out of memory, of which
+// blocks then stay allocated. Outputs are freed at the end.
+std::optional<AllocatedPeak> ReplayAllocations(
+    const Schedule& schedule, const Lifetimes& lifetimes,
+    CachingAllocator* allocator, const ProductWorkspaces& workspaces = {});
 
 // Bytes alive while `run` executes, by kind of the op that wrote them.
 struct LiveBytes {

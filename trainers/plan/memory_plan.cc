@@ -1,7 +1,9 @@
 #include "trainers/plan/memory_plan.h"
 
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -35,11 +37,12 @@ struct Replay {
 // What a run asks LibTorch's allocator for.
 struct Requests {
   std::vector<int64_t> buffers;     // outlive the passes
-  std::vector<int64_t> workspaces;  // of cuBLAS, as well
   std::vector<const Pass*> passes;  // in order
   // Graphs have a pool of their own, which also holds the workspaces and what
   // runs before a graph is recorded (CudaGraph::Rehearse).
   bool graph = false;
+  // Of cuBLAS. Streams keep them, but a graph's recording begins without any.
+  ProductWorkspaces products;
   // Workspaces of what runs outside of a graph, when no pass does.
   std::vector<int64_t> between_passes;
 };
@@ -59,16 +62,20 @@ std::optional<Replay> ReplayRequests(
   CachingAllocator pool(capacity - common.reserved());
   CachingAllocator& allocator = requests.graph ? pool : common;
   const int64_t before = requests.graph ? common.allocated() : 0;
-  if (!allocate(requests.workspaces, &allocator)) return std::nullopt;
+  const ProductWorkspaces& products = requests.products;
+  for (int64_t i = 0; i < products.streams; ++i) {
+    if (!allocate({products.bytes}, &allocator)) return std::nullopt;
+  }
   Replay replay;
   for (const Pass* pass : requests.passes) {
-    const std::optional<int> run =
-        ReplayAllocations(pass->schedule, pass->lifetimes, &allocator);
-    if (!run.has_value()) return std::nullopt;
-    if (before + allocator.peak_allocated() > replay.allocated) {
+    const std::optional<AllocatedPeak> peak =
+        ReplayAllocations(pass->schedule, pass->lifetimes, &allocator,
+                          requests.graph ? products : ProductWorkspaces());
+    if (!peak.has_value()) return std::nullopt;
+    if (before + peak->allocated > replay.allocated) {
       replay.pass = pass;
-      replay.run = *run;
-      replay.allocated = before + allocator.peak_allocated();
+      replay.run = peak->run;
+      replay.allocated = before + peak->allocated;
     }
   }
   if (!allocate(requests.between_passes, &common)) return std::nullopt;
@@ -77,16 +84,16 @@ std::optional<Replay> ReplayRequests(
 }
 
 // The buffers that a program's runs share, and the workspace of their stream.
-Requests PlanBuffers(const Program& program, int64_t micro_batches,
-                     const ParameterLayout& layout, const DeviceInfo& device,
-                     MemoryReport* report) {
+// There are `batches` of `micro_batches` on the device.
+Requests PlanBuffers(const Program& program, int64_t batches,
+                     int64_t micro_batches, const ParameterLayout& layout,
+                     const DeviceInfo& device, MemoryReport* report) {
   const WeightBytes& weights = layout.weights;
   report->parameters = weights.parameters();
   report->shadow = weights.shadow;
-  report->libraries = BlasWorkspaceBytes(device);
   Requests requests = {
       .buffers = {weights.master, weights.shadow, weights.high, weights.low},
-      .workspaces = {report->libraries}};
+      .products = {.bytes = BlasWorkspaceBytes(device), .streams = 1}};
   std::vector<bool> is_constant(program.values().size(), false);
   for (const ProgramConstant& constant : program.constants()) {
     is_constant[constant.value.index] = true;
@@ -94,9 +101,11 @@ Requests PlanBuffers(const Program& program, int64_t micro_batches,
   for (size_t v = 0; v < program.values().size(); ++v) {
     const ValueInfo& value = program.values()[v];
     if (value.role != Role::kInput) continue;
-    requests.buffers.push_back(value.type.bytes() *
-                               (is_constant[v] ? 1 : micro_batches));
-    report->other += requests.buffers.back();
+    const int64_t copies = is_constant[v] ? 1 : batches;
+    const int64_t bytes =
+        value.type.bytes() * (is_constant[v] ? 1 : micro_batches);
+    requests.buffers.insert(requests.buffers.end(), copies, bytes);
+    report->other += copies * bytes;
   }
   return requests;
 }
@@ -120,6 +129,11 @@ PlannedMemory PlanPasses(Requests requests, int64_t arena,
       peak.activations - replay.pass->lifetimes.arena_bytes + arena;
   report.activation_gradients = peak.gradients;
   report.workspace = peak.workspace;
+  report.libraries =
+      requests.products.bytes *
+      (requests.graph
+           ? std::ssize(StreamsWithProducts(replay.pass->schedule, replay.run))
+           : requests.products.streams);
   if (device.is_cuda()) {
     report.slack = replay.allocated - report.allocated();
     report.fragmentation = replay.reserved - replay.allocated;
@@ -128,12 +142,6 @@ PlannedMemory PlanPasses(Requests requests, int64_t arena,
           .peak = DescribeRun(replay.pass->schedule, replay.run),
           .by_kind = LiveBytesByKind(replay.pass->schedule,
                                      replay.pass->lifetimes, replay.run)};
-}
-
-bool HasProducts(const Schedule& schedule, StepStream stream) {
-  return absl::c_any_of(schedule.runs, [&](const StepRun& run) {
-    return run.stream == stream && schedule.CostOf(run).product_flops > 0;
-  });
 }
 
 // What NCCL 2.28.9 takes beside the allocator, measured on two H100: 0.73 GiB
@@ -162,18 +170,17 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
                    PlaceParameters(program.parameters(),
                                    WeightDtypesOf(precision), step.sharding));
   MemoryReport report;
-  Requests requests =
-      PlanBuffers(program, step.micro_batches, layout, device, &report);
+  // With those that BatchPrefetcher loads meanwhile.
+  const int64_t batches = device.is_cuda() ? 3 : 1;
+  Requests requests = PlanBuffers(program, batches, step.micro_batches, layout,
+                                  device, &report);
   requests.graph = step.graph;
-  // Other streams with matrix products have a workspace of their own.
-  for (const StepStream stream :
-       {StepStream::kWeightGradients, StepStream::kUpdate}) {
-    if (!HasProducts(step.train, stream)) continue;
-    requests.workspaces.push_back(BlasWorkspaceBytes(device));
-    report.libraries += requests.workspaces.back();
-    if (step.graph && stream == StepStream::kUpdate) {  // TrainStep::Flush()
-      requests.between_passes.push_back(BlasWorkspaceBytes(device));
-    }
+  const std::set<StepStream> streams = StreamsWithProducts(
+      step.train, static_cast<int>(step.train.runs.size()) - 1);
+  requests.products.streams = std::ssize(streams);
+  if (step.graph && streams.contains(StepStream::kUpdate)) {
+    // TrainStep::Flush()
+    requests.between_passes.push_back(requests.products.bytes);
   }
   report.gradients = step.sharding.HeldGradients(layout.trainable_extent) *
                      SizeOf(precision, OpClass::kGradient);
@@ -216,8 +223,8 @@ absl::StatusOr<PlannedMemory> PlanForwardMemory(
   ASSIGN_OR_RETURN(const ParameterLayout layout,
                    PlaceParameters(schedule.program->parameters(), weights));
   MemoryReport report;
-  Requests requests = PlanBuffers(*schedule.program, /*micro_batches=*/1,
-                                  layout, device, &report);
+  Requests requests = PlanBuffers(*schedule.program, /*batches=*/1,
+                                  /*micro_batches=*/1, layout, device, &report);
   const Lifetimes lifetimes = PlanLifetimes(schedule);
   requests.buffers.push_back(more_bytes);
   report.other += more_bytes;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,16 +59,16 @@ TEST(MemoryTest, ReplayFindsTheLargestMoment) {
 
   CachingAllocator allocator;
   for (int pass = 0; pass < 2; ++pass) {
-    const std::optional<int> peak =
+    const std::optional<AllocatedPeak> peak =
         ReplayAllocations(schedule, lifetimes, &allocator);
     ASSERT_TRUE(peak.has_value());
-    EXPECT_EQ(DescribeRun(schedule, *peak), "the forward of total");
-    EXPECT_EQ(allocator.peak_allocated(), moments[*peak].total());
+    EXPECT_EQ(DescribeRun(schedule, peak->run), "the forward of total");
+    EXPECT_EQ(allocator.peak_allocated(), moments[peak->run].total());
     EXPECT_EQ(allocator.allocated(), 0);
     EXPECT_EQ(allocator.reserved(), 2 << 20);
   }
   CachingAllocator full(/*capacity=*/0);
-  EXPECT_EQ(ReplayAllocations(schedule, lifetimes, &full), std::nullopt);
+  EXPECT_FALSE(ReplayAllocations(schedule, lifetimes, &full).has_value());
 }
 
 // Needs a workspace far larger than its values.
@@ -92,12 +93,56 @@ TEST(MemoryTest, ReplayCountsTheWorkspaceOfTheLargestMoment) {
   const Schedule schedule = ForwardSchedule(program);
   const Lifetimes lifetimes = PlanLifetimes(schedule);
   CachingAllocator allocator;
-  const std::optional<int> peak =
+  const std::optional<AllocatedPeak> peak =
       ReplayAllocations(schedule, lifetimes, &allocator);
   ASSERT_TRUE(peak.has_value());
-  EXPECT_EQ(DescribeRun(schedule, *peak), "the forward of workspace");
+  EXPECT_EQ(DescribeRun(schedule, peak->run), "the forward of workspace");
   EXPECT_EQ(allocator.peak_allocated(),
-            MemoryOverTime(schedule, lifetimes)[*peak].total());
+            MemoryOverTime(schedule, lifetimes)[peak->run].total());
+}
+
+class ProductOp : public WorkspaceOp {
+ public:
+  Cost ForwardCost() const override { return {.product_flops = 1}; }
+  Cost BackwardCost(Positions) const override { return {.product_flops = 1}; }
+};
+
+TEST(MemoryTest, AStreamTakesItsWorkspaceAtItsFirstProduct) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
+  const Value square = Square(b, x);
+  const Value product = b.Add(std::make_unique<ProductOp>(), "product",
+                              {square}, {b.type(square)})[0];
+  const Value loss = Total(b, product);
+  b.Output(loss);
+  const Program program = std::move(b).Build().value();
+  Schedule schedule = ForwardSchedule(program);
+  ASSERT_EQ(schedule.runs.size(), 3);  // square, product, total
+  schedule.runs.push_back(schedule.runs[1]);
+  schedule.runs.back().stream = StepStream::kWeightGradients;
+  using Streams = std::set<StepStream>;
+  EXPECT_EQ(StreamsWithProducts(schedule, 0), Streams());
+  EXPECT_EQ(StreamsWithProducts(schedule, 2), Streams({StepStream::kMain}));
+  EXPECT_EQ(StreamsWithProducts(schedule, 3),
+            Streams({StepStream::kMain, StepStream::kWeightGradients}));
+
+  constexpr int64_t kWorkspace = 32 << 20;
+  const auto peak = [&](size_t runs) {
+    Schedule first = schedule;
+    first.runs.resize(runs);
+    CachingAllocator allocator;
+    allocator.Allocate(kWorkspace);
+    allocator.Allocate(kWorkspace);
+    const std::optional<AllocatedPeak> found = ReplayAllocations(
+        first, Lifetimes(), &allocator, {.bytes = kWorkspace, .streams = 2});
+    EXPECT_EQ(allocator.allocated(), 2 * kWorkspace);
+    return std::pair(found->run, found->allocated);
+  };
+  constexpr int64_t kOfOp = 1 << 14;
+  EXPECT_EQ(peak(1), std::pair(0, int64_t{0}));
+  EXPECT_EQ(peak(2), std::pair(1, kWorkspace + kOfOp));
+  EXPECT_EQ(peak(3), std::pair(1, kWorkspace + kOfOp));
+  EXPECT_EQ(peak(4), std::pair(3, 2 * kWorkspace + kOfOp));
 }
 
 TEST(MemoryTest, ReplayCountsWhatOpsAllocate) {

@@ -218,6 +218,24 @@ TEST(MemoryPlanTest, AnEvaluationTakesTheMemoryOfTheStep) {
   }
 }
 
+// The gradients of weights have a stream of their own, which computes nothing
+// yet when the head's runs.
+TEST(MemoryPlanTest, AWorkspaceCountsFromTheFirstProductOfAGraph) {
+  const auto plan = [](const std::string& vocabulary) {
+    return PlanRun(Config({"execution.mode=GRAPH",
+                           "execution.overlap_weight_gradients=true",
+                           "model.vocab_size=" + vocabulary}),
+                   {}, DeviceToPlanFor("H200").value())
+        ->memory;
+  };
+  const PlannedMemory head = plan("50000"), block = plan("500");
+  EXPECT_EQ(head.peak, "the backward of head/lm_head+cross_entropy");
+  EXPECT_EQ(head.report.libraries, 32 << 20);
+  EXPECT_GE(head.report.fragmentation, 32 << 20);  // where the second will be
+  EXPECT_NE(block.peak, head.peak);
+  EXPECT_EQ(block.report.libraries, 64 << 20);
+}
+
 // A graph has segments of its own.
 TEST(MemoryPlanTest, AGraphSharesNoSegmentWithBuffers) {
   const auto reserved = [](const std::string& mode) {
