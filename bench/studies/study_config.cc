@@ -134,28 +134,27 @@ std::vector<StudyCell> CellsOf(const StudyConfig& config) {
 
 void ValidateRecords(const StudyConfig& config, Violations violations) {
   const TrainingStudy& training = config.training();
-  // Counting makes steps, and the end of a trace takes CUPTI out of the
-  // process.
+  // Counting makes steps. A process counts once: CUPTI is taken out of it after
+  // that, and after a trace.
   const bool counts =
       absl::c_linear_search(training.record(), TrainingStudy::COUNTERS);
   violations.Check(training.call() != TrainingStudy::NO_CALL, "training.call",
                    "must be STEP, FORWARD or FORWARD_BACKWARD");
   for (const int record : training.record()) {
     const std::string& name = TrainingStudy::Record_Name(record);
-    if (record == TrainingStudy::FIRST_STEPS ||
-        record == TrainingStudy::START_UP) {
+    const bool begins = record == TrainingStudy::FIRST_STEPS ||
+                        record == TrainingStudy::START_UP;
+    if (begins || record == TrainingStudy::COUNTERS) {
       violations.Check(config.fresh_processes(), "fresh_processes",
                        absl::StrCat("must be true to record ", name));
+    }
+    if (begins) {
       violations.Check(!counts, "training.record",
                        absl::StrCat("COUNTERS cannot be recorded with ", name,
                                     "; remove one"));
     } else {
       violations.Check(training.call() == TrainingStudy::STEP, "training.call",
                        absl::StrCat("must be STEP to record ", name));
-    }
-    if (counts && record == TrainingStudy::KERNELS) {
-      violations.Check(config.fresh_processes(), "fresh_processes",
-                       "must be true to record COUNTERS with KERNELS");
     }
   }
 }

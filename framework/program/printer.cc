@@ -246,9 +246,9 @@ std::vector<StepRow> StepRows(const Schedule& schedule,
       rows.push_back(std::move(row));
       continue;
     }
-    ++same->count;
+    same->count += row.count;
     const auto mean = [&](auto of_all, auto one) {
-      return of_all + (one - of_all) / same->count;
+      return of_all + (one - of_all) * row.count / same->count;
     };
     same->cost.flops = mean(same->cost.flops, row.cost.flops);
     same->cost.product_flops =

@@ -21,14 +21,16 @@ void AddLine(absl::string_view label, absl::string_view value,
   absl::StrAppend(text, LabelledLine(label, value, /*indent=*/14));
 }
 
+// "1,048,576+" where the search ended.
+std::string LargestOf(const LargestValue& value) {
+  if (value.largest == 0) return "none";
+  return absl::StrCat(FormatCount(value.largest), value.at_limit ? "+" : "");
+}
+
 void AddLargest(const LargestValue& value, absl::string_view note,
                 std::string* text) {
-  const std::string largest =
-      value.largest == 0
-          ? "none"
-          : absl::StrCat(FormatCount(value.largest), value.at_limit ? "+" : "");
-  absl::StrAppendFormat(text, "  %-22s %12s   now %s%s\n", value.field, largest,
-                        FormatCount(value.now), note);
+  absl::StrAppendFormat(text, "  %-22s %12s   now %s%s\n", value.field,
+                        LargestOf(value), FormatCount(value.now), note);
 }
 
 void AddAlternatives(absl::string_view field,
@@ -37,14 +39,13 @@ void AddAlternatives(absl::string_view field,
   absl::StrAppendFormat(text, "  %-22s %12s %10s %10s %14s\n", field, "memory",
                         "TFLOP", "best ms", "largest batch");
   for (const Alternative& a : alternatives) {
-    absl::StrAppendFormat(
-        text, "  %-22s %12s %10.4g %10s %14s\n",
-        absl::StrCat(a.current ? "* " : "  ", a.value), FormatBytes(a.bytes),
-        a.step_flops * 1e-12,
-        a.step_seconds.has_value()
-            ? absl::StrFormat("%.4g", *a.step_seconds * 1e3)
-            : "n/a",
-        a.largest_batch > 0 ? FormatCount(a.largest_batch) : "none");
+    absl::StrAppendFormat(text, "  %-22s %12s %10.4g %10s %14s\n",
+                          absl::StrCat(a.current ? "* " : "  ", a.value),
+                          FormatBytes(a.bytes), a.step_flops * 1e-12,
+                          a.step_seconds.has_value()
+                              ? absl::StrFormat("%.4g", *a.step_seconds * 1e3)
+                              : "n/a",
+                          LargestOf(a.largest_batch));
   }
 }
 
@@ -85,7 +86,8 @@ Json ToJson(const std::vector<Alternative>& alternatives) {
          {"step_flops", a.step_flops},
          {"roofline_ms",
           a.step_seconds.has_value() ? Json(*a.step_seconds * 1e3) : Json()},
-         {"largest_batch", a.largest_batch}});
+         {"largest_batch", a.largest_batch.largest},
+         {"at_limit", a.largest_batch.at_limit}});
   }
   return json;
 }

@@ -8,7 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/check.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/text_proto.h"
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/run_records.h"
 #include "google/protobuf/text_format.h"
@@ -21,18 +23,27 @@ namespace {
 using Json = nlohmann::ordered_json;
 using google::protobuf::util::MessageDifferencer;
 
-// The fields that decide what a step computes.
-RunConfig StepFields(const RunConfig& config) {
-  RunConfig fields;
+// The fields that decide what a step computes, defaults written out.
+RunConfig StepFields(const RunConfig& given) {
+  RunConfig config, fields;
+  TESSERA_CHECK(google::protobuf::TextFormat::ParseFromString(
+      PrintWithDefaults(given), &config));
   *fields.mutable_model() = config.model();
   *fields.mutable_precision() = config.precision();
   *fields.mutable_attention() = config.attention();
   *fields.mutable_recompute() = config.recompute();
   *fields.mutable_execution() = config.execution();
+  *fields.mutable_optimizer() = config.optimizer();
+  fields.mutable_optimizer()->clear_schedule();
+  *fields.mutable_layout() = config.layout();
+  fields.mutable_data()->set_documents(config.data().documents());
+  fields.mutable_observe()->set_block_phases(config.observe().block_phases());
   const TrainingConfig& training = config.training();
   fields.mutable_training()->set_batch_size(training.batch_size());
   fields.mutable_training()->set_micro_batches(training.micro_batches());
   fields.mutable_training()->set_deterministic(training.deterministic());
+  fields.mutable_training()->set_z_loss(training.z_loss());
+  fields.mutable_training()->set_label_smoothing(training.label_smoothing());
   return fields;
 }
 
@@ -47,8 +58,6 @@ absl::Status CheckSameConfig(const RunPlan& plan, const RunRecords& run,
   }
   std::string differences;
   MessageDifferencer differencer;
-  // The log's config has every default written out.
-  differencer.set_message_field_comparison(MessageDifferencer::EQUIVALENT);
   differencer.ReportDifferencesToString(&differences);
   if (differencer.Compare(StepFields(config), StepFields(plan.config))) {
     return absl::OkStatus();

@@ -23,52 +23,52 @@ int64_t MoreMicroBatches(const MemoryChoices& choices) {
 
 }  // namespace
 
-std::vector<std::string> MemoryAdvice(const MemoryReport& report,
-                                      const MemoryChoices& choices) {
+std::vector<std::string> MemoryAdvice(
+    const MemoryReport& report, const MemoryChoices& choices,
+    absl::FunctionRef<bool(const std::string& fields)> helps) {
   std::vector<std::string> advice;
+  const auto add = [&](const std::string& fields, absl::string_view why) {
+    if (helps(fields)) advice.push_back(absl::StrCat(fields, ": ", why));
+  };
+  const int64_t ranks = choices.layout.data_ranks();
   if (!choices.leaner_attention.empty()) {
-    advice.push_back(absl::StrCat(
-        "attention { backend: ", choices.leaner_attention,
-        " }: ", choices.attention,
-        " holds every score of every head, context x context of them"));
+    add(absl::StrCat("attention { backend: ", choices.leaner_attention, " }"),
+        absl::StrCat(
+            choices.attention,
+            " holds every score of every head, context x context of them"));
   }
   if (const int64_t more = MoreMicroBatches(choices);
       more > choices.micro_batches) {
-    advice.push_back(absl::StrFormat(
-        "training { micro_batches: %d }: %s at a time per rank instead of %d, "
-        "the same step",
-        more,
-        FormatCountOf(choices.batch_size / choices.layout.data_ranks() / more,
-                      "sequence"),
-        choices.batch_size / choices.layout.data_ranks() /
-            choices.micro_batches));
+    add(absl::StrCat("training { micro_batches: ", more, " }"),
+        absl::StrCat(
+            FormatCountOf(choices.batch_size / ranks / more, "sequence"),
+            " at a time per rank instead of ",
+            choices.batch_size / ranks / choices.micro_batches,
+            ", the same step"));
   }
-  if (choices.layout.data_ranks() > 1 && choices.layout.zero == 0) {
-    advice.push_back(absl::StrFormat(
-        "layout { zero: 1 }: each rank has 1/%d of the optimizer's state, the "
-        "same step",
-        choices.layout.data_ranks()));
+  if (ranks > 1 && choices.layout.zero == 0) {
+    add("layout { zero: 1 }",
+        absl::StrCat("each rank has 1/", ranks,
+                     " of the optimizer's state, the same step"));
   }
   if (choices.recompute != "BLOCK") {
-    advice.push_back(
-        "recompute { policy: BLOCK }: keeps one activation per block, for "
-        "about a third more computation");
+    add("recompute { policy: BLOCK }",
+        "keeps one activation per block, for about a third more computation");
   }
   if (choices.precision == "FP32" || choices.precision == "TF32") {
-    advice.push_back(
-        "precision { mode: BF16 }: activations and gradients of half the size");
+    add("precision { mode: BF16 }",
+        "activations and gradients of half the size");
   }
   // Weights, gradients and moments, which do not shrink with the batch.
   const int64_t states = report.parameters + report.shadow + report.optimizer;
   if (choices.precision != "BF16_PURE" && 2 * states > report.total()) {
-    advice.push_back(
-        "precision { mode: BF16_PURE }: weights and moments of 2 bytes each, "
-        "at a cost in accuracy");
+    add("precision { mode: BF16_PURE }",
+        "weights and moments of 2 bytes each, at a cost in accuracy");
   }
-  advice.push_back(absl::StrFormat(
-      "a smaller model.context_length (now %d) or training.batch_size (now "
-      "%d): a different run",
-      choices.context, choices.batch_size));
+  advice.push_back(absl::StrCat("a smaller model.context_length (now ",
+                                choices.context,
+                                ") or training.batch_size (now ",
+                                choices.batch_size, "): a different run"));
   return advice;
 }
 

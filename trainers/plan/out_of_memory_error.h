@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "framework/mesh/layout.h"
@@ -26,9 +27,11 @@ struct MemoryChoices {
   std::string leaner_attention;
 };
 
-// The config fields that would help a run, cheapest first.
-std::vector<std::string> MemoryAdvice(const MemoryReport& report,
-                                      const MemoryChoices& choices);
+// The config fields that would help a run, cheapest first. `helps` says whether
+// a run with these fields, "recompute { policy: BLOCK }", needs less memory.
+std::vector<std::string> MemoryAdvice(
+    const MemoryReport& report, const MemoryChoices& choices,
+    absl::FunctionRef<bool(const std::string& fields)> helps);
 
 // The ResourceExhausted status for a device with too little memory: `request`
 // (the allocation or plan that failed), the table of `report`, and what would

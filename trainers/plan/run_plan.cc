@@ -17,6 +17,7 @@
 #include "framework/observe/format.h"
 #include "framework/optim/optimizer_config.h"
 #include "framework/precision/precision_config.h"
+#include "google/protobuf/text_format.h"
 #include "models/model_config.h"
 #include "trainers/config/run_config.h"
 #include "trainers/plan/memory_plan.h"
@@ -76,6 +77,17 @@ std::string LeanerAttention(const RunPlan& plan) {
 // What would help a run that needs too much memory.
 std::vector<std::string> AdviceFor(const RunPlan& plan) {
   const RunConfig& config = plan.config;
+  // Two micro-batches may need FP32 gradients, for one.
+  const auto helps = [&](const std::string& fields) {
+    RunConfig other = config;
+    if (!google::protobuf::TextFormat::MergeFromString(fields, &other)) {
+      return false;
+    }
+    const absl::StatusOr<RunPlan> leaner =
+        PlanWithoutFit(other, plan.world, plan.device);
+    return leaner.ok() &&
+           leaner->memory.report.total() < plan.memory.report.total();
+  };
   return MemoryAdvice(
       plan.memory.report,
       {.batch_size = config.training().batch_size(),
@@ -85,7 +97,8 @@ std::vector<std::string> AdviceFor(const RunPlan& plan) {
        .precision = std::string(plan.precision.name()),
        .recompute = RecomputeConfig::Policy_Name(config.recompute().policy()),
        .attention = std::string(plan.backend.backend->name()),
-       .leaner_attention = LeanerAttention(plan)});
+       .leaner_attention = LeanerAttention(plan)},
+      helps);
 }
 
 bool FitsItsDevice(const RunPlan& plan) {

@@ -43,14 +43,16 @@ LargestValue Largest(const RunPlan& plan, std::string field, int64_t now,
     RunConfig config = plan.config;
     set(n * unit, &config);
     const absl::StatusOr<RunPlan> other = PlanWith(plan, config);
-    if (!other.ok()) return std::nullopt;
-    return other->memory.report.total();
+    if (other.ok()) return other->memory.report.total();
+    // Too few layers may lack one that a pattern names.
+    return n * unit < now ? std::optional<int64_t>(0) : std::nullopt;
   };
   LargestValue value = {.field = std::move(field), .now = now};
   const int64_t units =
       LargestThatFits(bytes, *plan.memory.report.capacity, limit / unit);
   value.largest = units * unit;
   value.at_limit = units == limit / unit;
+  if (units > 0 && bytes(units) == 0) value.largest = 0;
   // The current value need not be a multiple.
   if (value.largest < now && CheckFits(plan).ok()) value.largest = now;
   return value;
@@ -72,7 +74,7 @@ Alternative AlternativeOf(const RunPlan& plan, std::string value,
                              .current = current,
                              .bytes = plan.memory.report.total(),
                              .step_seconds = 0,
-                             .largest_batch = LargestBatch(plan).largest};
+                             .largest_batch = LargestBatch(plan)};
   for (const StepRow& row : RowsOfStep(plan)) {
     const auto count = static_cast<double>(row.count);
     alternative.step_flops += count * row.cost.flops;

@@ -11,6 +11,15 @@
 
 namespace tessera {
 
+// The largest value of a field that fits on the plan's device, all else equal.
+struct LargestValue {
+  std::string field;  // "training.batch_size"
+  int64_t now = 0;
+  int64_t largest = 0;  // 0 if none fits
+  // True if the search ended there: more may fit.
+  bool at_limit = false;
+};
+
 // What a run would need with another value of one field.
 struct Alternative {
   std::string value;      // "BLOCK"
@@ -20,17 +29,7 @@ struct Alternative {
   // The least time of a step by the roofline model; absent if the device's
   // peaks are unknown.
   std::optional<double> step_seconds;
-  // Largest training.batch_size that fits; 0 if none does.
-  int64_t largest_batch = 0;
-};
-
-// The largest value of a field that fits on the plan's device, all else equal.
-struct LargestValue {
-  std::string field;  // "training.batch_size"
-  int64_t now = 0;
-  int64_t largest = 0;  // 0 if none fits
-  // True if the search ended there: more may fit.
-  bool at_limit = false;
+  LargestValue largest_batch;  // training.batch_size
 };
 
 // What people ask before they rent a GPU.

@@ -152,6 +152,7 @@ absl::Status Trainer::Resume() {
     RETURN_IF_ERROR(StartFrom(*folder_.init_from));
     folder_.init_from.reset();
   }
+  if (is_writer()) WarnOfMissedSteps();
   session_->step().SetNextStep(step_);
   RETURN_IF_ERROR(session_->group().AgreeOn("the step to resume from", step_));
   return StatusFromTorch([&] {
@@ -163,6 +164,27 @@ absl::Status Trainer::Resume() {
       ThrowIfError(session_->group().Broadcast(buffer.view(at::kByte), 0));
     }
   });
+}
+
+void Trainer::WarnOfMissedSteps() const {
+  const RunConfig& config = session_->plan().config;
+  const ObserveConfig& observe = config.observe();
+  const TraceConfig& trace = observe.trace();
+  const int64_t left = config.training().steps() - step_;
+  const int64_t window =
+      int64_t{trace.wait()} + trace.warmup() + trace.active();
+  if (left > 0 && trace.active() > 0 && window > left) {
+    LogWarning(absl::StrCat(
+        "nothing will be traced: wait, warmup and active of observe.trace are ",
+        window, " steps together, and this process does ",
+        FormatCountOf(left, "step")));
+  }
+  if (left > 0 && observe.has_memory_snapshot_step() &&
+      observe.memory_snapshot_step() <= step_) {
+    LogWarning(absl::StrCat("there will be no snapshot of memory: step ",
+                            observe.memory_snapshot_step(),
+                            " (observe.memory_snapshot_step) was before"));
+  }
 }
 
 absl::Status Trainer::StartFrom(const Checkpoint& checkpoint) {

@@ -73,6 +73,8 @@ class Trainer {
           TrainerOptions options);
 
   absl::Status Resume();
+  // Of what was asked for in steps that this process does not do.
+  void WarnOfMissedSteps() const;
   absl::Status StartFrom(const Checkpoint& checkpoint);
   absl::Status OpenOutputs();
   absl::Status Train();

@@ -514,9 +514,9 @@ class StudiesTest(unittest.TestCase):
             'fresh_processes: true axis { name: "a" field: "model.d_model" '
             'value: "64" }':
                 ["training.record: COUNTERS cannot be recorded with START_UP"],
-            'title: "t" training { record: [COUNTERS, KERNELS] } axis { '
+            'title: "t" training { record: COUNTERS } axis { '
             'name: "a" field: "model.d_model" value: "64" }':
-                ["fresh_processes: must be true to record COUNTERS with"],
+                ["fresh_processes: must be true to record COUNTERS"],
             'base: "nowhere.pbtxt"': ["bad.pbtxt:1:1: base: there is no study"],
             'base: "bad.pbtxt"': ["is a study its own base?"],
             f'base: "{TINY.resolve()}/phases.pbtxt" warmup: -1\n'

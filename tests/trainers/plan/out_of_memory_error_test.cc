@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -19,8 +20,9 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 // The message. Checks the status code.
 std::string Message(absl::string_view request, const MemoryReport& report,
                     const MemoryChoices& choices) {
-  const absl::Status status =
-      OutOfMemoryError(request, report, MemoryAdvice(report, choices));
+  const absl::Status status = OutOfMemoryError(
+      request, report,
+      MemoryAdvice(report, choices, [](const std::string&) { return true; }));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   return std::string(status.message());
 }
@@ -55,6 +57,27 @@ TEST(OutOfMemoryErrorTest, AdviceIsOrderedByCost) {
   MemoryChoices on_cpu = choices;
   on_cpu.leaner_attention = "FLASH_TILED";
   EXPECT_THAT(Message("", report, on_cpu), HasSubstr("backend: FLASH_TILED"));
+}
+
+TEST(OutOfMemoryErrorTest, AdviceOmitsWhatDoesNotHelp) {
+  const MemoryChoices choices = {.batch_size = 2,
+                                 .layout = MakeLayout({}, 1, 0).value(),
+                                 .context = 128,
+                                 .precision = "BF16",
+                                 .recompute = "NONE",
+                                 .attention = "FLASH_CUDA"};
+  std::vector<std::string> asked;
+  const std::vector<std::string> advice =
+      MemoryAdvice({.parameters = kGiB}, choices, [&](const std::string& f) {
+        asked.push_back(f);
+        return f == "recompute { policy: BLOCK }";
+      });
+  EXPECT_EQ(asked, std::vector<std::string>({"training { micro_batches: 2 }",
+                                             "recompute { policy: BLOCK }",
+                                             "precision { mode: BF16_PURE }"}));
+  ASSERT_EQ(advice.size(), 2);
+  EXPECT_THAT(advice[0], HasSubstr("recompute"));
+  EXPECT_THAT(advice[1], HasSubstr("a different run"));
 }
 
 TEST(OutOfMemoryErrorTest, AdviceOmitsWhatIsAlreadySet) {

@@ -5,8 +5,10 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "framework/base/file.h"
 #include "framework/observe/report/figures.h"
@@ -65,6 +67,34 @@ TEST(PrintStepTest, PrintsEveryOpOfAStep) {
   EXPECT_TRUE(runs_flash_cuda);  // also in a build without CUDA
 }
 
+// Under ZeRO-3 each of a model's sections is gathered and reduced for each
+// micro-batch.
+TEST(PrintStepTest, CountsTheCommunicationOfEveryMicroBatch) {
+  const auto counts = [](int micro_batches) {
+    const Outcome printed = Shell(ToyTrain(
+        {"--print_step", "--json", "--simulate_world=2", "--set layout.zero=3",
+         absl::StrCat("--set training.micro_batches=", micro_batches)}));
+    EXPECT_EQ(printed.exit_code, 0) << printed.output;
+    std::map<std::string, std::pair<int, double>> of;  // runs, their bytes
+    for (const nlohmann::json& row : nlohmann::json::parse(printed.output)) {
+      const std::string name = row["op"];
+      if (name != "whole weights" && name != "gradients") continue;
+      const int count = row["count"];
+      of[name].first += count;
+      of[name].second += count * row["bytes"].get<double>();
+    }
+    return of;
+  };
+  const auto one = counts(1), two = counts(2);
+  ASSERT_EQ(one.size(), 2);
+  for (const auto& [name, runs] : one) {
+    EXPECT_GT(runs.first, 2) << name;
+    EXPECT_EQ(two.at(name).first, 2 * runs.first) << name;
+    EXPECT_NEAR(two.at(name).second, 2 * runs.second, 1e-3 * runs.second)
+        << name;
+  }
+}
+
 TEST(PrintStepTest, PrintsHowLongEachOpTook) {
   const std::string run = Folder("measured");
   const std::string measured = "--measured=" + run;
@@ -105,6 +135,12 @@ TEST(PrintStepTest, PrintsHowLongEachOpTook) {
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.output, HasSubstr("model.num_layers: 2 -> 3"));
   EXPECT_THAT(other.output, HasSubstr(run + "/config.pbtxt"));
+  const Outcome smoothed = print({"--set training.label_smoothing=0.1"});
+  EXPECT_EQ(smoothed.exit_code, 2);
+  EXPECT_THAT(smoothed.output, HasSubstr("training.label_smoothing: 0 -> 0.1"));
+  const Outcome averaged = print({"--set 'optimizer.ema={}'"});
+  EXPECT_EQ(averaged.exit_code, 2);
+  EXPECT_THAT(averaged.output, HasSubstr("optimizer.ema"));
   const Outcome gpu = print({"--plan_for=H200"});
   EXPECT_EQ(gpu.exit_code, 2);
   EXPECT_THAT(gpu.output,

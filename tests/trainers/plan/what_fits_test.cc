@@ -120,6 +120,18 @@ TEST(WhatFitsTest, TheBatchIsAMultipleOfRanksAndMicroBatches) {
             absl::StatusCode::kResourceExhausted);
 }
 
+// Fewer layers than that cannot run, but more can.
+TEST(WhatFitsTest, APatternMayNameALayer) {
+  const auto layers = [](const std::vector<std::string>& sets) {
+    return FindWhatFits(PlanRun(Config(sets), {}, Gpu("4090")).value()).layers;
+  };
+  const LargestValue any = layers({"model.num_layers=3"});
+  const LargestValue named =
+      layers({"model.num_layers=3", "model.frozen=[layers.2.*]"});
+  EXPECT_GT(any.largest, 3);
+  EXPECT_GE(named.largest, any.largest);
+}
+
 TEST(WhatFitsTest, TradesTimeForMemory) {
   const WhatFits fits = FindWhatFits(
       PlanRun(
@@ -131,10 +143,10 @@ TEST(WhatFitsTest, TradesTimeForMemory) {
   const Alternative& block = fits.recompute.back();
   EXPECT_TRUE(none.current);
   EXPECT_EQ(none.value, "NONE");
-  EXPECT_EQ(none.largest_batch, fits.batch.largest);
+  EXPECT_EQ(none.largest_batch.largest, fits.batch.largest);
   EXPECT_EQ(block.value, "BLOCK");
   EXPECT_LT(block.bytes, none.bytes);
-  EXPECT_GT(block.largest_batch, 2 * none.largest_batch);
+  EXPECT_GT(block.largest_batch.largest, 2 * none.largest_batch.largest);
   // About a third more than forward and backward.
   EXPECT_NEAR(block.step_flops / none.step_flops, 4.0 / 3, 0.1);
   EXPECT_GT(block.step_seconds.value(), none.step_seconds.value());
@@ -152,7 +164,7 @@ TEST(WhatFitsTest, TradesTimeForMemory) {
   EXPECT_EQ(current, 1);
   ASSERT_NE(naive, nullptr);
   EXPECT_GT(naive->bytes, none.bytes);
-  EXPECT_LT(naive->largest_batch, none.largest_batch);
+  EXPECT_LT(naive->largest_batch.largest, none.largest_batch.largest);
 }
 
 // The trade-offs count what --print_step lists.

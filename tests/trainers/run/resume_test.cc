@@ -491,5 +491,23 @@ TEST(ResumeTest, ResumesOnlyWithTheSameDataInTheSameOrder) {
   }
 }
 
+// The window begins with the process: wait 5, warmup 1, active 2.
+TEST(ResumeTest, WarnsIfTooFewStepsAreLeftForATrace) {
+  const std::string run = Folder("short_rest");
+  const auto train = [&](const std::string& steps) {
+    const Outcome trained =
+        Shell(ToyTrain({"--out=" + run, "--set training.steps=" + steps,
+                        "--set observe.trace.active=2"}));
+    EXPECT_EQ(trained.exit_code, 0) << trained.output;
+    return trained.output;
+  };
+  EXPECT_THAT(train("9"), Not(HasSubstr("nothing will be traced")));
+  EXPECT_THAT(train("12"),
+              HasSubstr("nothing will be traced: wait, warmup and active of "
+                        "observe.trace are 8 steps together, and this process "
+                        "does 3 steps"));
+  EXPECT_THAT(train("20"), Not(HasSubstr("nothing will be traced")));
+}
+
 }  // namespace
 }  // namespace tessera
