@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
@@ -79,6 +80,16 @@ void PrintSummary(const std::string& out, const Manifest& manifest) {
 absl::Status SetTokenizer(PrepareOptions* options) {
   const std::string given = absl::GetFlag(FLAGS_tokenizer);
   if (absl::StrContains(given, '/') || absl::EndsWith(given, ".json")) {
+    for (const absl::CommandLineFlag* flag :
+         {&absl::GetFlagReflectionHandle(FLAGS_vocab_size),
+          &absl::GetFlagReflectionHandle(FLAGS_split_pattern)}) {
+      if (flag->CurrentValue() == flag->DefaultValue()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag->Name(),
+                       " is for a vocabulary that is learned from the "
+                       "text, but ",
+                       given, " has one; remove the flag"));
+    }
     options->tokenizer = TokenizerKind::kByteLevelBpe;
     options->tokenizer_file = UserPath(given);
     return absl::OkStatus();

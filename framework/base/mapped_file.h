@@ -20,8 +20,8 @@ class MappedFile {
     kFrontToBack,  // pages are read ahead and dropped after use
   };
 
-  // InvalidArgument if `path` is not a regular file, else the system's error
-  // (system_error.h). An empty file is a valid, empty mapping.
+  // Errors: as RandomAccessFile::Open(), or the system's. An empty file is a
+  // valid, empty mapping.
   static absl::StatusOr<MappedFile> Open(const std::string& path,
                                          ReadOrder order = ReadOrder::kAny);
 

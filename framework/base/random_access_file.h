@@ -22,6 +22,7 @@ class RandomAccessFile {
   static absl::StatusOr<RandomAccessFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
+  int fd() const { return descriptor_.fd(); }
   int64_t size() const { return size_; }  // when it was opened
 
   // Copies bytes [offset, offset + bytes), which lie within size(), to `out`.

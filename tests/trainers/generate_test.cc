@@ -161,6 +161,11 @@ TEST(GenerateTest, UsesATokenizerInHuggingFacesFormat) {
   EXPECT_EQ(sample.exit_code, 0) << sample.output;
   EXPECT_THAT(sample.output, StartsWith("the cat"));
   const std::string again = Folder("again");
+  const Outcome sized = Shell(absl::StrCat(
+      prepare, again, " --tokenizer=", saved, " --vocab_size=300"));
+  EXPECT_EQ(sized.exit_code, 2);
+  EXPECT_THAT(sized.output,
+              HasSubstr("--vocab_size is for a vocabulary that is learned"));
   ASSERT_EQ(
       Shell(absl::StrCat(prepare, again, " --tokenizer=", saved)).exit_code, 0);
   EXPECT_EQ(ReadFile(again + "/train.tok").value(),
