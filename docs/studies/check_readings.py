@@ -8,7 +8,7 @@ Each number of the text under `## Reading` in NAME/README.md has a line in
 NAME/reading.figures, in the same order: the number as the text has it, and what
 it is. figure_expression.py says what an EXPRESSION is, and --value prints one.
 
-    2.87 = step_ms.median[small, 128, BF16]     rounds to 2.87
+    2.52 = step_ms.median[small, 128, BF16, GRAPH]  rounds to 2.52
     12 = held_mib[!NAIVE]                       rounds to 12 in each cell
     0.6, 1.1 = forward_ms.median[small, BF16]   one number for each cell
     77 to 92 = kernels.gemm_share[FP32]         the least and the greatest
