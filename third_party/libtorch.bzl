@@ -23,7 +23,8 @@ def _libtorch_impl(ctx):
     lock = ctx.attr.cuda_lock if cuda else ctx.attr.cpu_lock
     ctx.report_progress("unpacking the {} wheels".format("CUDA" if cuda else "CPU"))
     result = ctx.execute(
-        ["python3", str(ctx.path(ctx.attr._wheels)), str(ctx.path(lock)), ctx.attr.python_version],
+        # Debian's, which has pip; a virtual environment need not.
+        ["/usr/bin/python3", str(ctx.path(ctx.attr._wheels)), str(ctx.path(lock)), ctx.attr.python_version],
         timeout = 3600,
     )
     if result.return_code:

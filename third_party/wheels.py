@@ -9,7 +9,8 @@ gets a new folder and clones that agree share one (the CUDA set is 6 GB).
 
 All wheels go into one tree because their RPATHs are relative to each other.
 The tree is built beside its final place and renamed once: an interrupted
-download leaves nothing that a later run would mistake for a finished one.
+download leaves nothing that a later run would mistake for a finished one, and
+what it does leave, a later run removes.
 """
 
 import fcntl
@@ -17,6 +18,7 @@ import hashlib
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,8 +36,9 @@ UNUSED_SUFFIXES = (".py", ".pyi", ".pyc")
 
 
 def cache_root() -> pathlib.Path:
+    # Without HOME, the home of the password database.
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(
-        os.environ.get("HOME") or "/tmp", ".cache")
+        os.path.expanduser("~"), ".cache")
     return pathlib.Path(base) / "tessera" / "wheels"
 
 
@@ -46,7 +49,15 @@ def download(lock: str, python_version: str, into: pathlib.Path) -> None:
                f"--python-version={python_version}", "--implementation=cp",
                f"--requirement={lock}"]
     command += [f"--platform={p}" for p in PLATFORMS]
-    subprocess.run(command, check=True, stdout=sys.stderr)
+    # The user's proxies and mirrors count, but not what restricts an
+    # installation. pip keeps the wheels in TMPDIR until it ends, gigabytes.
+    environment = {key: value for key, value in os.environ.items()
+                   if key != "PIP_CONSTRAINT"}
+    environment |= {"PIP_REQUIRE_VIRTUALENV": "0", "TMPDIR": str(into.parent)}
+    done = subprocess.run(command, check=False, stdout=sys.stderr,
+                          env=environment)
+    if done.returncode:
+        sys.exit("pip cannot download the wheels; what it said is above")
 
 
 def unpack(wheel: pathlib.Path, into: pathlib.Path) -> None:
@@ -61,6 +72,8 @@ def unpack(wheel: pathlib.Path, into: pathlib.Path) -> None:
 
 
 def main() -> None:
+    # As an exception it ends pip and removes what is unfinished.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     lock, python_version = sys.argv[1:]
     digest = hashlib.sha256(
         pathlib.Path(lock).read_bytes() + pathlib.Path(__file__).read_bytes()
@@ -71,7 +84,11 @@ def main() -> None:
     with open(root / f"{digest}.lock", "w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)  # two clones may build at once
         if not tree.exists():
-            with tempfile.TemporaryDirectory(dir=root) as scratch:
+            unfinished = f"{digest}.unfinished-"
+            for left in root.glob(f"{unfinished}*"):  # of a killed process
+                shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryDirectory(dir=root,
+                                             prefix=unfinished) as scratch:
                 wheels, partial = (pathlib.Path(scratch) / name
                                    for name in ("wheels", "tree"))
                 download(lock, python_version, wheels)

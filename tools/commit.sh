@@ -4,11 +4,14 @@
 # no git checkout.
 set -euo pipefail
 cd "$1"
+[[ -z $(git rev-parse --show-prefix) ]] || exit 1  # a folder of another one
 commit=$(git rev-parse --short=10 HEAD)
 if [[ -n $(git status --porcelain) ]]; then
   changes=$({
     git diff --binary HEAD
-    git ls-files --others --exclude-standard -z | xargs -0 -r sha256sum
+    # A dangling link or a nested checkout has no content to hash.
+    git ls-files --others --exclude-standard -z |
+      { xargs -0 -r sha256sum -- 2>/dev/null || true; }
   } | git hash-object --stdin)
   commit+=+${changes:0:8}
 fi

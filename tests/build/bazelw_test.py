@@ -35,12 +35,12 @@ class BazelwTest(unittest.TestCase):
             made.mkdir()
         for tool in ("bash", "cat", "env", "mktemp", "rm"):
             (self.path / tool).symlink_to(shutil.which(tool))
-        self.add_fake("bazel")
+        self.add_fake("bazel", "exit 9")  # another version
         self.add_fake("sudo", 'exec "$@"')
         self.packages = packages_of_bazelw()
 
-    def add_fake(self, name, then="exit 0"):
-        fake = self.path / name
+    def add_fake(self, name, then="exit 0", folder=None):
+        fake = (folder or self.path) / name
         fake.write_text(FAKE.format(calls=self.calls, name=name, then=then))
         fake.chmod(0o755)
 
@@ -50,10 +50,11 @@ class BazelwTest(unittest.TestCase):
                 target = self.root / path.lstrip("/")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.touch()
+        self.add_fake("bazel", folder=self.root / "usr/bin")
 
-    def run_bazelw(self, *arguments):
+    def run_bazelw(self, *arguments, **variables):
         environment = dict(os.environ, PATH=str(self.path),
-                           BAZELW_ROOT=str(self.root))
+                           BAZELW_ROOT=str(self.root), **variables)
         return subprocess.run(
             [shutil.which("bash"), str(BAZELW), *arguments], env=environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -77,8 +78,8 @@ class BazelwTest(unittest.TestCase):
                          ["test", "--config=cpu", "a b"])
 
     def test_returns_bazels_exit_status(self):
-        self.add_fake("bazel", "exit 3")
         self.install_all_but()
+        self.add_fake("bazel", "exit 3", self.root / "usr/bin")
         self.assertEqual(self.run_bazelw("test").returncode, 3)
 
     def test_installs_exactly_what_is_missing(self):
@@ -99,6 +100,13 @@ class BazelwTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("E: no such package", done.stderr)
         self.assertIsNone(self.called_with("bazel"))
+
+    def test_refuses_another_processor_before_it_installs_anything(self):
+        self.add_fake("apt-get")
+        done = self.run_bazelw("info", HOSTTYPE="aarch64")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("this machine is aarch64", done.stderr)
+        self.assertIsNone(self.called_with("apt-get"))
 
     def test_names_the_packages_without_apt(self):
         self.install_all_but("libgtest-dev")

@@ -96,6 +96,25 @@ class LauncherTest(TemporaryFolderTest):
                 self.assertIn("pip install torch==2.11.*", done.stderr)
                 shutil.rmtree(site)
 
+    def test_refuses_two_versions_in_one_folder(self):
+        site = self.add_torch("2.11.0")
+        (site / "torch-2.10.0.dist-info").mkdir()
+        done = self.launch("show", TESSERA_TORCH=f"{site}/torch")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("several versions of torch: torch-2.10.0.dist-info",
+                      done.stderr)
+
+    def test_names_the_libraries_that_torch_lacks(self):
+        site = self.add_torch("2.11.0+cpu")
+        shutil.copy(PROGRAM, self.bundle / "bin" / "show")
+        fake = self.folder / "ldd"
+        fake.write_text("#!/bin/sh\necho 'libtorch_cuda.so => not found'\n")
+        fake.chmod(0o755)
+        done = self.launch("show", TESSERA_TORCH=f"{site}/torch",
+                           PATH=f"{self.folder}:{os.environ['PATH']}")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("lacks libtorch_cuda.so", done.stderr)
+
     def test_says_that_torch_is_missing(self):
         done = self.launch("show", TESSERA_TORCH=str(self.folder / "no/where"))
         self.assertEqual(done.returncode, 2)
@@ -195,6 +214,18 @@ class BundleTest(TemporaryFolderTest):
             done = self.make_bundle("programs/program", cwd=runfiles)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertTrue((self.target / "bin" / "program").exists())
+
+    def test_keeps_runs_that_lie_in_a_bundle(self):
+        runfiles = self.runfiles_with("/usr/bin/protoc")
+        self.make_bundle("programs/program", cwd=runfiles)
+        log = self.target / "runs" / "first" / "run.jsonl"
+        log.parent.mkdir(parents=True)
+        log.touch()
+        done = self.make_bundle("programs/program", cwd=runfiles)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("also holds runs", done.stderr)
+        self.assertTrue(log.exists())
+        self.assertTrue((self.target / "run").exists())
 
     def test_rejects_a_bundle_that_is_too_large(self):
         runfiles = self.runfiles_with("/usr/bin/protoc")

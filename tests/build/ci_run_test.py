@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 
 RUN = pathlib.Path(".ci/run").resolve()
@@ -96,8 +97,30 @@ class CiRunTest(unittest.TestCase):
 
     def test_a_disk_cache_is_used_on_request(self):
         self.run_ci(TESSERA_CI_DISK_CACHE="/some/cache")
-        self.assertIn("--disk_cache=/some/cache",
-                      (self.clone / "calls").read_text())
+        calls = (self.clone / "calls").read_text()
+        self.assertIn("--disk_cache=/some/cache", calls)
+        self.assertIn("--nocache_test_results", calls)
+
+    def test_without_a_temporary_folder_nothing_runs(self):
+        done = self.run_ci(TMPDIR=str(self.scratch / "none"))
+        self.assertEqual(done.stdout.splitlines()[-1],
+                         "0 passed, 1 failed, 0 skipped")
+        self.assertEqual(done.returncode, 1)
+        self.assertFalse((self.clone / "calls").exists())
+
+    def test_ends_soon_when_asked_to(self):
+        slow = (self.clone / "bazelw").read_text().replace(
+            "cat status", '[[ $2 == test ]] && exec sleep 60\ncat status')
+        (self.clone / "bazelw").write_text(slow)
+        environment = {"PATH": os.environ["PATH"], "TMPDIR": str(self.scratch)}
+        process = subprocess.Popen([str(self.clone / ".ci" / "run")],
+                                   env=environment, cwd="/",
+                                   stdout=subprocess.DEVNULL)
+        while not (self.clone / "calls").exists():
+            time.sleep(0.05)
+        process.terminate()
+        self.assertEqual(process.wait(timeout=30), 143)
+        self.assertEqual(list(self.scratch.iterdir()), [])
 
 
 if __name__ == "__main__":

@@ -177,6 +177,14 @@ def is_bundle(folder):
             and (folder / "torch_version").is_file())
 
 
+def check_holds_nothing_else(old, made):
+    """Rejects a bundle to be replaced in which someone keeps runs."""
+    foreign = sorted(set(os.listdir(old)) - set(os.listdir(made)) - {"commit"})
+    if foreign:
+        sys.exit(f"{old} also holds {', '.join(foreign)}, which is not part of"
+                 " a bundle; move it away")
+
+
 def main():
     arguments = parse_arguments()
     started_in = os.environ.get("BUILD_WORKING_DIRECTORY", ".")
@@ -184,6 +192,8 @@ def main():
     if target.exists() and os.listdir(target) and not is_bundle(target):
         sys.exit(f"{target} exists and is not a bundle; name a new or empty"
                  " folder")
+    if os.path.ismount(target):
+        sys.exit(f"{target} is a mount point; name a folder in it")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = pathlib.Path(scratch, "bundle")
@@ -194,7 +204,8 @@ def main():
             sys.exit(f"the bundle exceeds {MAX_BYTES // MIB} MiB, the limit;"
                      f" nothing was written to {target}")
         if target.exists():
-            shutil.rmtree(target)
+            check_holds_nothing_else(target, made)
+            target.rename(pathlib.Path(scratch, "old"))
         made.rename(target)
     print(f"try it: {target}/run {sorted(os.listdir(target / 'bin'))[0]} --help")
 
