@@ -1,7 +1,7 @@
 """Compares our tokenizer with Python's `tokenizers`: speed, and whether ids match.
 
-    bench/compare_tokenizers.py --bench=PROGRAM --tokenizer=tokenizer.json... \
-        text.txt...
+    bench/compare_tokenizers.py --bench=PROGRAM --tokenizer A.json... \
+        --text A.txt...
 
 PROGRAM is bench/data:tokenizer_bench. Needs `tokenizers` (pip install
 'tokenizers==0.23.*'). Prints a line of JSON for each tokenizer and text, then

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "bench/measure/attention_case.h"
 #include "bench/measure/cell_measurement.h"
 #include "bench/studies/cell_process.h"
 #include "bench/studies/read_results.h"
@@ -94,7 +95,7 @@ std::string LabelsOf(const StudyCell& cell) {
   return text;
 }
 
-// "[ 3/60] small 128 BF16: OK in 4.2s, 2m10s left".
+// "[ 3/60] small 128 BF16: OK, 2m10s left".
 void PrintProgress(const StudyCell& cell, const nlohmann::ordered_json& record,
                    size_t done, size_t all, absl::Duration elapsed) {
   const absl::Duration left =
@@ -108,11 +109,23 @@ void PrintProgress(const StudyCell& cell, const nlohmann::ordered_json& record,
   FlushConsole(stdout);
 }
 
+// What runs this study, without --out.
+std::string Command() {
+  return absl::StrCat(CommandPrefix(ProcessArguments()[0], "//bench:study"),
+                      " --study=", absl::GetFlag(FLAGS_study));
+}
+
+// Without the device unless a resume needs it: asking for it keeps the GPU's
+// driver loaded, so that workers may start faster.
+StudyMachine Machine() {
+  return {absl::GetFlag(FLAGS_resume) ? BenchDeviceName() : "", BuildSummary()};
+}
+
 absl::Status RunStudy(const Study& study, const std::vector<int>& wanted) {
   const std::string folder = OutFolder(study);
   RETURN_IF_ERROR(CheckHoldsNothingElse(folder));
   ASSIGN_OR_RETURN(std::unique_ptr<StudyResults> results,
-                   StudyResults::Open(folder, study, wanted, BuildSummary(),
+                   StudyResults::Open(folder, study, wanted, Machine(),
                                       absl::GetFlag(FLAGS_resume)));
   for (const std::string& reason : results->outdated()) {
     LogInfo(absl::StrCat("measures again: ", reason));
@@ -127,10 +140,7 @@ absl::Status RunStudy(const Study& study, const std::vector<int>& wanted) {
         "with bazel run //bench:study in a git checkout, or from a bundle (see "
         "bazel run //tools/bundle)");
   }
-  const std::string program = ProcessArguments()[0];
-  const std::string command =
-      absl::StrCat(CommandPrefix(program, "//bench:study"),
-                   " --study=", absl::GetFlag(FLAGS_study));
+  const std::string command = Command();
   size_t done = 0;
   const absl::Time begin = MonotonicNow();
   StopSignal stop;

@@ -18,7 +18,8 @@
 //   launch --nproc=2 --program=train_step_bench --json --config=...
 //
 // times the step of several ranks. Rank 0 prints the line. Times and figures of
-// memory are the maximum over the ranks, and "batch" is over all of them.
+// memory are the maximum over the ranks; "batch" and "tokens_per_s" are over
+// all of them, "tflops" is of each GPU.
 
 #include <ATen/Context.h>
 

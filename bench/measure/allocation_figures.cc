@@ -29,13 +29,16 @@ constexpr char kEmbedding[] = "token_embeddings";
 double Mib(double bytes) { return bytes / kMebibyte; }
 
 // The bytes of each tensor with a number for each pair of tokens: attention's
-// scores, of which softmax makes weights in place.
+// scores, of which softmax makes weights in place. [B, H, T, T], or by key
+// head, [B, G, H / G T, T].
 std::set<int64_t> ScoreBytes(const RunPlan& plan) {
   const int64_t n = plan.shape.context;
+  const int64_t h = plan.shape.heads, g = plan.shape.kv_heads;
   std::set<int64_t> bytes;
   for (const ValueInfo& value : plan.step->train.values) {
     const std::vector<int64_t>& shape = value.type.shape;
-    if (shape.size() == 4 && shape[2] == n && shape[3] == n) {
+    if (shape.size() == 4 && (shape[1] == h || shape[1] == g) &&
+        shape[1] * shape[2] == h * n && shape[3] == n) {
       bytes.insert(value.type.bytes());
     }
   }
@@ -156,7 +159,8 @@ class SavedByOp {
 
 }  // namespace
 
-Json AllocationFigures(const MemoryRecord& record, const RunPlan& plan) {
+Json AllocationFigures(const MemoryRecord& record, const RunPlan& plan,
+                       int64_t moment_bytes) {
   const std::set<int64_t> score_bytes = ScoreBytes(plan);
   std::map<std::string, int64_t> parts;
   for (const LargeAllocation& allocation : record.largest) {
@@ -168,14 +172,15 @@ Json AllocationFigures(const MemoryRecord& record, const RunPlan& plan) {
     int64_t& bytes = parts[part];
     bytes = std::max(bytes, allocation.bytes);
   }
-  const auto add_buffer = [&](MemoryCategory category, int count) {
+  for (const auto category :
+       {MemoryCategory::kParameters, MemoryCategory::kShadow,
+        MemoryCategory::kGradients}) {
     const int64_t bytes = record.end.bytes[static_cast<size_t>(category)];
-    if (bytes > 0) parts[NameOf(category)] = bytes / count;
-  };
-  add_buffer(MemoryCategory::kParameters, 1);
-  add_buffer(MemoryCategory::kShadow, 1);
-  add_buffer(MemoryCategory::kGradients, 1);
-  add_buffer(MemoryCategory::kOptimizer, 2);
+    if (bytes > 0) parts[NameOf(category)] = bytes;
+  }
+  if (moment_bytes > 0) {
+    parts[NameOf(MemoryCategory::kOptimizer)] = moment_bytes;
+  }
   Json figures = {{"largest", Largest(record)}};
   for (const auto& [part, bytes] : parts) figures["parts"][part] = Mib(bytes);
   return figures;

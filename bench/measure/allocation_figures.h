@@ -1,6 +1,8 @@
 #ifndef BENCH_MEASURE_ALLOCATION_FIGURES_H_
 #define BENCH_MEASURE_ALLOCATION_FIGURES_H_
 
+#include <cstdint>
+
 #include "framework/observe/memory_record.h"
 #include "nlohmann/json.hpp"
 #include "trainers/plan/run_plan.h"
@@ -14,13 +16,14 @@ namespace tessera {
 //             as residual_and_norm, attention_in (up to Q, K, V), scores,
 //             softmax, attention_out, ffn, logits; by category:
 //             activation_gradients; buffers as a whole: parameters, shadow,
-//             gradients, optimizer (one of two moments). Absent if there is
-//             none: scores, if the backend has no such tensor.
+//             gradients, optimizer (the first moments, `moment_bytes`). Absent
+//             if there is none: scores, if the backend has no such tensor.
 //   largest   [{mib, count, category, from, to, at_ms, ms}], ten, largest
 //             first: allocations of one op in all blocks are one element, whose
 //             times are of the first
 nlohmann::ordered_json AllocationFigures(const MemoryRecord& record,
-                                         const RunPlan& plan);
+                                         const RunPlan& plan,
+                                         int64_t moment_bytes);
 
 // What a step kept from its forward for its backward pass, in MiB, next to the
 // plan's figures:

@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -45,11 +46,14 @@ absl::StatusOr<Passes> RecordedPasses(TrainingCell& cell) {
 absl::Status MeasureAllocations(TrainingCell& cell, Json& figures) {
   ASSIGN_OR_RETURN(const Passes passes, RecordedPasses(cell));
   const RunPlan& plan = cell.plan();
+  const auto moment_bytes = static_cast<int64_t>(
+      cell.session().state().optimizer->exp_avg().nbytes());
   if (passes.forward.has_value()) {
-    figures["forward_allocations"] = AllocationFigures(*passes.forward, plan);
+    figures["forward_allocations"] =
+        AllocationFigures(*passes.forward, plan, moment_bytes);
   }
   Json& allocations = figures["allocations"];
-  allocations = AllocationFigures(passes.step, plan);
+  allocations = AllocationFigures(passes.step, plan, moment_bytes);
   allocations["saved"] = SavedFigures(passes.step, plan);
   allocations["residual"] = ResidualFigures(passes.step, plan);
   return absl::OkStatus();

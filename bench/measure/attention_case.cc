@@ -56,6 +56,10 @@ absl::StatusOr<DeviceInfo> OpenBenchDevice(int index) {
   return device;
 }
 
+std::string BenchDeviceName() {
+  return at::hasCUDA() ? CudaDeviceName(0) : CpuDevice().name;
+}
+
 AttentionProblem ProblemOf(const AttentionCase& shape,
                            const DeviceInfo& device) {
   return {.b = shape.batch,

@@ -30,6 +30,8 @@ struct AttentionCase {
 // The GPU with this index, or the CPU if there is none. Sets LibTorch's
 // process-wide switches as training does (no TF32, sums of products in FP32).
 absl::StatusOr<DeviceInfo> OpenBenchDevice(int index = 0);
+// The name of OpenBenchDevice(), which stays closed.
+std::string BenchDeviceName();
 
 AttentionProblem ProblemOf(const AttentionCase& shape,
                            const DeviceInfo& device);

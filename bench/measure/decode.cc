@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "attention_backends/cached_attention.h"
 #include "bench/measure/measurement.h"
 #include "bench/measure/timing.h"
@@ -21,19 +23,22 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kWarmup = 4;
 constexpr int kMostTokens = 64;
 
-// The bytes that a token at the end of the context must read, for all texts:
-// each weight but the embedding's other rows, and the keys and values so far.
+}  // namespace
+
 double BytesOfToken(const RunPlan& plan) {
   const ModelShape& m = plan.shape;
   int64_t weights = plan.num_parameters;
   if (!m.tied_head) weights -= m.vocab * m.d_model;
   const auto size =
       static_cast<int64_t>(c10::elementSize(plan.precision[OpClass::kWeights]));
-  return static_cast<double>(
-      weights * size + m.layers * CacheType(m.context, plan.attention).bytes());
+  int64_t keys = 0;
+  for (int64_t layer = 0; layer < m.layers; ++layer) {
+    const int64_t window = m.window(layer);
+    keys += window == 0 ? m.context : std::min(m.context, window);
+  }
+  return static_cast<double>(weights * size +
+                             CacheType(keys, plan.attention).bytes());
 }
-
-}  // namespace
 
 absl::Status MeasureDecode(TrainingCell& cell, Json& figures) {
   const RunPlan& plan = cell.plan();
@@ -41,6 +46,12 @@ absl::Status MeasureDecode(TrainingCell& cell, Json& figures) {
   SamplingOptions options;
   options.temperature = 0;
   options.max_tokens = std::min(kMostTokens, context / 2);
+  if (options.max_tokens < 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.context_length is ", context,
+        "; to record DECODE it must be >= 4, for a prompt of half of it, a "
+        "token that follows from the prompt and one that is timed"));
+  }
   options.samples = static_cast<int>(plan.attention.b);
   std::vector<int64_t> prompt(context - options.max_tokens);
   for (size_t i = 0; i < prompt.size(); ++i) {

@@ -45,8 +45,14 @@ absl::Status MeasureAllocations(TrainingCell& cell,
                                 nlohmann::ordered_json& figures);
 absl::Status MeasureTimelines(TrainingCell& cell,
                               nlohmann::ordered_json& figures);
+// InvalidArgument if the context is too short to time a token.
 absl::Status MeasureDecode(TrainingCell& cell, nlohmann::ordered_json& figures);
 absl::Status WriteSnapshot(TrainingCell& cell, nlohmann::ordered_json& figures);
+
+// The bytes that a token at the end of the context must read, for all texts:
+// each weight but the embedding's other rows, and the keys and values that each
+// layer sees.
+double BytesOfToken(const RunPlan& plan);
 
 }  // namespace tessera
 

@@ -8,11 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "bench/measure/device_work.h"
 #include "bench/measure/sensed_work.h"
 #include "framework/base/status_macros.h"
+#include "framework/observe/block_path.h"
+#include "models/transformer_block.h"
 #include "trainers/plan/step_rows.h"
 
 namespace tessera {
@@ -33,6 +37,7 @@ class Utilisation {
   const RunPlan& plan() const { return session_.plan(); }
   c10::Device device() const { return plan().device.device; }
 
+  std::string NameOf(const OpNode& node) const;
   absl::Status Ceilings();
   absl::Status Ops();
   absl::Status WholeModel();
@@ -86,14 +91,29 @@ absl::Status Utilisation::Ceilings() {
   return absl::OkStatus();
 }
 
+// "qkv" of "block_3/attention/qkv"; "attention (window of 512 keys)".
+std::string Utilisation::NameOf(const OpNode& node) const {
+  std::string name = node.name.substr(node.name.rfind('/') + 1);
+  const absl::string_view block =
+      absl::string_view(node.name).substr(0, node.name.find('/'));
+  int64_t layer = 0;
+  if (node.op->kind() != "attention" ||
+      !absl::SimpleAtoi(BlockLabel(block), &layer)) {
+    return name;
+  }
+  const ModelShape& shape = plan().shape;
+  const MaskSpec mask = LayerMask(shape, layer, shape.context);
+  if (mask.is_window()) absl::StrAppend(&name, " (", ToString(mask), ")");
+  return name;
+}
+
 absl::Status Utilisation::Ops() {
   const Program& program = plan().step->loss.program;
   std::set<std::string> seen;
   for (const OpNode& node : program.ops()) {
     const absl::string_view kind = node.op->kind();
     if (kind != "linear" && kind != "attention") continue;
-    // "qkv" of "block_3/attention/qkv".
-    const std::string name = node.name.substr(node.name.rfind('/') + 1);
+    const std::string name = NameOf(node);
     if (!seen.insert(name).second) continue;
     ASSIGN_OR_RETURN(
         const std::vector<Work> passes,
@@ -110,12 +130,18 @@ absl::Status Utilisation::Ops() {
 }
 
 absl::Status Utilisation::WholeModel() {
-  Cost forward, backward, update;
+  // A forward pass by itself is that of evaluation: the step's may leave the
+  // head and the loss to its backward pass.
+  const StepPlan& step_plan = *plan().step;
+  Cost forward, both, update;
+  for (const StepRow& row : StepRows(
+           step_plan.evaluate, step_plan.evaluate_lifetimes, DeviceRates())) {
+    for (int64_t i = 0; i < row.count; ++i) forward += row.cost;
+  }
   for (const StepRow& row : RowsOfStep(plan())) {
-    Cost& cost = row.phase == "forward" ? forward
-                 : row.phase == "backward" || row.phase == "recompute"
-                     ? backward
-                     : update;
+    const bool is_update = row.phase != "forward" && row.phase != "backward" &&
+                           row.phase != "recompute";
+    Cost& cost = is_update ? update : both;
     for (int64_t i = 0; i < row.count; ++i) cost += row.cost;
   }
   ASSIGN_OR_RETURN(const Batch batch, session_.train_loader().Load(0));
@@ -125,12 +151,11 @@ absl::Status Utilisation::WholeModel() {
                        .cost = forward,
                        .run = [&] { return step.Forward(batch); }},
                       tokens));
-  backward += forward;
   RETURN_IF_ERROR(Add({.name = "forward and backward",
-                       .cost = backward,
+                       .cost = both,
                        .run = [&] { return step.ForwardBackward(batch); }},
                       tokens));
-  update += backward;
+  update += both;
   return Add({.name = "step",
               .cost = update,
               .run = [&] { return step.Run(batch, 1e-4); }},

@@ -127,31 +127,37 @@ absl::Status RunCells(
     if (study.config.fresh_processes()) share.resize(1);
     Worker worker;
     RETURN_IF_ERROR(worker.Start(arguments, share));
-    int current = -1;  // the cell that the worker is in
+    bool begun = false;
+    int current = -1;  // the cell that the worker is in, if it has said so
     while (true) {
       if (const int signo = stopped(); signo != 0) return SignalStatus(signo);
       const absl::StatusOr<std::string> line = worker.ReadLine();
       if (!line.ok()) break;
       if (line->empty()) continue;
       Json record = Json::parse(*line);
-      current = record["cell"];
-      if (!record.contains("status")) continue;
+      const int cell = record["cell"];
+      begun = true;
+      // A worker that dies may say that a cell is done and not which is next:
+      // more than the pipe holds is written in parts.
+      current = record.contains("status") ? -1 : cell;
+      if (current >= 0) continue;
       record.erase("cell");
-      left.erase(std::find(left.begin(), left.end(), current));
-      RETURN_IF_ERROR(done(current, record));
+      left.erase(std::find(left.begin(), left.end(), cell));
+      RETURN_IF_ERROR(done(cell, record));
     }
     const std::string end = worker.Wait();
-    const bool complete = std::none_of(share.begin(), share.end(), [&](int c) {
+    const auto next = std::find_if(share.begin(), share.end(), [&](int c) {
       return std::find(left.begin(), left.end(), c) != left.end();
     });
-    if (complete) continue;
+    if (next == share.end()) continue;
     if (const int signo = stopped(); signo != 0) return SignalStatus(signo);
-    if (current < 0) {
+    if (!begun) {
       return absl::InternalError(
           absl::StrCat("a worker ended before its first cell: ", end));
     }
-    left.erase(std::find(left.begin(), left.end(), current));
-    RETURN_IF_ERROR(done(current, {{"status", "CRASHED"}, {"message", end}}));
+    const int crashed = current >= 0 ? current : *next;
+    left.erase(std::find(left.begin(), left.end(), crashed));
+    RETURN_IF_ERROR(done(crashed, {{"status", "CRASHED"}, {"message", end}}));
   }
   return absl::OkStatus();
 }
@@ -167,7 +173,7 @@ absl::Status WorkOnCells(const Study& study, const std::vector<int>& cells,
       return absl::InvalidArgumentError(
           absl::StrCat("--worker_cells: there is no cell ", number));
     }
-    // One write ends a cell and begins the next: a worker that dies is always
+    // One write ends a cell and begins the next, so that a worker that dies is
     // in a cell.
     report += line({{"cell", number}});
     RETURN_IF_ERROR(WriteAll(pipe, report, "the study's pipe"));

@@ -55,8 +55,8 @@ int AxesOfLines(const Study& study, const StudyPlot& plot) {
   return plot.series_size();
 }
 
-bool HasNoNumbers(const Study& study, const std::string& axis) {
-  return absl::c_none_of(study.cells, [&](const StudyCell& cell) {
+bool HasOnlyNumbers(const Study& study, const std::string& axis) {
+  return absl::c_all_of(study.cells, [&](const StudyCell& cell) {
     double number = 0;
     return absl::SimpleAtod(cell.Label(axis), &number);
   });
@@ -70,7 +70,7 @@ class PlotWriter {
         plot_(WithAllAxes(study, plot)),
         axes_of_lines_(AxesOfLines(study, plot_)),
         scatter_(!plot.list().empty() || !plot.x_title().empty()),
-        categories_(!scatter_ && HasNoNumbers(study, plot.x())) {
+        categories_(!scatter_ && !HasOnlyNumbers(study, plot.x())) {
     for (const StudyCell& cell : study.cells) Add(cell);
   }
 
@@ -103,8 +103,10 @@ class PlotWriter {
     const std::optional<double> x = XOf(cell, *record->second);
     if (!x.has_value()) return;
     std::vector<ChartPoint>& points = SeriesOf(cell).points;
-    const bool is_new = absl::c_none_of(
-        points, [&](const ChartPoint& point) { return point.x == *x; });
+    const bool is_new =
+        scatter_ || absl::c_none_of(points, [&](const ChartPoint& point) {
+          return point.x == *x;
+        });
     if (is_new) points.push_back({*x, y, scatter_ ? cell.Name() : ""});
   }
 
@@ -193,7 +195,7 @@ class PlotWriter {
   const StudyPlot plot_;
   const int axes_of_lines_;
   const bool scatter_;     // x is a figure
-  const bool categories_;  // x is an axis without numbers
+  const bool categories_;  // x is an axis, and not all of it are numbers
   std::vector<Chart> charts_;
   std::map<std::string, size_t> places_;  // of charts, by title
 };

@@ -40,6 +40,22 @@ std::vector<std::string> LabelsOf(const StudyAxis& axis) {
   return labels;
 }
 
+using LabelsByAxis = std::map<std::string, std::vector<std::string>>;
+
+LabelsByAxis LabelsOf(const StudyConfig& config) {
+  LabelsByAxis axes;
+  for (const StudyAxis& axis : config.axis()) {
+    axes[axis.name()] = LabelsOf(axis);
+  }
+  return axes;
+}
+
+std::string NamesOf(const LabelsByAxis& axes) {
+  return absl::StrJoin(axes, ", ", [](std::string* out, const auto& axis) {
+    absl::StrAppend(out, axis.first);
+  });
+}
+
 void ValidateAxis(const StudyAxis& axis, bool has_configs,
                   Violations violations) {
   violations.Check(!axis.name().empty(), "name", "is required");
@@ -60,7 +76,25 @@ void ValidateAxis(const StudyAxis& axis, bool has_configs,
   }
 }
 
-void ValidateTable(const StudyTable& table, Violations violations) {
+// `relative_to`: that of a column.
+void ValidateBase(const std::string& relative_to, const LabelsByAxis& axes,
+                  Violations violations) {
+  for (const absl::string_view part : absl::StrSplit(relative_to, ',')) {
+    const std::vector<std::string> sides =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    const auto axis = axes.find(sides[0]);
+    const bool is_axis = sides.size() == 2 && axis != axes.end();
+    violations.Check(
+        is_axis && absl::c_linear_search(axis->second, sides[1]), "relative_to",
+        absl::StrCat("'", part, "' is not AXIS=VALUE of this study; ",
+                     is_axis ? absl::StrCat(axis->first, " has ",
+                                            absl::StrJoin(axis->second, ", "))
+                             : absl::StrCat("its axes are ", NamesOf(axes))));
+  }
+}
+
+void ValidateTable(const StudyTable& table, const LabelsByAxis& axes,
+                   Violations violations) {
   violations.Check(table.column_size() > 0, "column", "is required");
   for (int i = 0; i < table.column_size(); ++i) {
     const Violations in = violations.In(absl::StrCat("column[", i, "]"));
@@ -73,6 +107,9 @@ void ValidateTable(const StudyTable& table, Violations violations) {
     in.Check(table.column(i).digits() >= 0 && table.column(i).digits() <= 9,
              "digits",
              absl::StrCat("must be in [0, 9]; is ", table.column(i).digits()));
+    if (table.column(i).has_relative_to()) {
+      ValidateBase(table.column(i).relative_to(), axes, in);
+    }
   }
 }
 
@@ -185,7 +222,7 @@ void Validate(const StudyConfig& config, Violations violations) {
   violations.CheckAtLeast(1, config.min_iterations(), "min_iterations");
   ValidateRecords(config, violations);
   for (int i = 0; i < config.table_size(); ++i) {
-    ValidateTable(config.table(i),
+    ValidateTable(config.table(i), LabelsOf(config),
                   violations.In(absl::StrCat("table[", i, "]")));
   }
   for (int i = 0; i < config.plot_size(); ++i) {
@@ -211,10 +248,7 @@ absl::StatusOr<Study> ParseStudy(const std::string& text,
 
 absl::StatusOr<std::vector<int>> FilterCells(
     const Study& study, absl::Span<const std::string> filter) {
-  std::map<std::string, std::vector<std::string>> axes;
-  for (const StudyAxis& axis : study.config.axis()) {
-    axes[axis.name()] = LabelsOf(axis);
-  }
+  const LabelsByAxis axes = LabelsOf(study.config);
   std::map<std::string, std::set<std::string>> wanted;
   for (const std::string& part : filter) {
     const std::vector<std::string> sides =
@@ -223,9 +257,7 @@ absl::StatusOr<std::vector<int>> FilterCells(
     if (sides.size() != 2 || axis == axes.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--filter=", Shorten(part), ": give AXIS=VALUE,... with AXIS one of ",
-          absl::StrJoin(axes, ", ", [](std::string* out, const auto& a) {
-            absl::StrAppend(out, a.first);
-          })));
+          NamesOf(axes)));
     }
     const std::vector<std::string>& labels = axis->second;
     const auto is_label = [&labels](const std::string& value) {

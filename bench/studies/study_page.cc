@@ -94,13 +94,18 @@ std::string MarkdownTable(const HtmlTable& table) {
   return text;
 }
 
-// "NVIDIA H200; tessera 0.1.0, ...", of every machine that measured a cell.
+// "NVIDIA H200; tessera 0.1.0, ..."; empty for a cell that has crashed.
+std::string MachineOf(const Json& record) {
+  if (!record.contains("device")) return "";
+  return absl::StrCat(TextAt(record, "device"), "; ", TextAt(record, "build"));
+}
+
+// Of every machine that measured a cell, a sentence.
 std::set<std::string> Machines(const CellRecords& records) {
   std::set<std::string> machines;
   for (const auto& [name, record] : records) {
-    if (!record->contains("device")) continue;
-    machines.insert(absl::StrCat(TextAt(*record, "device"), "; ",
-                                 TextAt(*record, "build"), "."));
+    const std::string machine = MachineOf(*record);
+    if (!machine.empty()) machines.insert(absl::StrCat(machine, "."));
   }
   return machines;
 }
@@ -148,20 +153,22 @@ std::vector<std::string> ClockDifferences(const CellRecords& records) {
   return lines;
 }
 
-// A line for each earlier build that has measured some of the cells.
-std::vector<std::string> OtherBuilds(const CellRecords& records) {
+// A line for each device and build that have measured some of the cells, but
+// not the latest.
+std::vector<std::string> OtherMachines(const CellRecords& records) {
   std::map<std::string, std::vector<std::string>> cells;
   std::pair<std::optional<double>, std::string> last;  // when, which
   for (const auto& [name, record] : records) {
-    const std::string build = TextAt(*record, "build");
-    if (build.empty()) continue;  // of a cell that has crashed
-    cells[build].push_back(name);
-    last = std::max(last, {NumberAt(*record, "time"), build});
+    const std::string machine = MachineOf(*record);
+    if (machine.empty()) continue;
+    cells[machine].push_back(name);
+    last = std::max(last, {NumberAt(*record, "time"), machine});
   }
   cells.erase(last.second);
   std::vector<std::string> lines;
-  for (const auto& [build, names] : cells) {
-    lines.push_back(absl::StrCat(build, ": ", absl::StrJoin(names, "; "), "."));
+  for (const auto& [machine, names] : cells) {
+    lines.push_back(
+        absl::StrCat(machine, ": ", absl::StrJoin(names, "; "), "."));
   }
   return lines;
 }
@@ -186,7 +193,7 @@ Content ContentOf(const Study& study, const CellRecords& records) {
       .notes = {{"Cells without figures", Failures(records)},
                 {"Steps whose clocks differ by more than 2 %",
                  ClockDifferences(records)},
-                {"Cells of an earlier build", OtherBuilds(records)}}};
+                {"Cells of another device or build", OtherMachines(records)}}};
   std::erase_if(content.notes, [](const Notes& n) { return n.lines.empty(); });
   const size_t missing = study.cells.size() - records.size();
   if (missing > 0) {

@@ -57,9 +57,10 @@ struct Standing {
 absl::StatusOr<Standing> StandingOf(const Study& study,
                                     const std::vector<int>& wanted,
                                     const std::vector<Json>& records,
-                                    const std::string& build) {
+                                    const StudyMachine& machine) {
   Standing standing;
-  std::map<std::string, int> builds;  // other ones, and their cells
+  // Cells by their device or build and this machine's, which differs.
+  std::map<std::pair<std::string, std::string>, int> others;
   int changed = 0;
   const CellRecords by_name = RecordsOf(study, records);
   for (const int number : wanted) {
@@ -69,17 +70,21 @@ absl::StatusOr<Standing> StandingOf(const Study& study,
     const Json& record = *found->second;
     if (!IsFinal(TextAt(record, "status"))) continue;
     ASSIGN_OR_RETURN(const std::string config, PrintCell(study, cell));
-    if (const std::string other = TextAt(record, "build"); other != build) {
-      ++builds[other];
+    if (const std::string device = TextAt(record, "device");
+        device != machine.device) {
+      ++others[{device, machine.device}];
+    } else if (const std::string build = TextAt(record, "build");
+               build != machine.build) {
+      ++others[{build, machine.build}];
     } else if (TextAt(record, "config") != config) {
       ++changed;
     } else {
       standing.done.insert(cell.Name());
     }
   }
-  for (const auto& [other, cells] : builds) {
-    standing.outdated.push_back(
-        absl::StrCat(cells, " cells are of ", other, ", not of ", build));
+  for (const auto& [of, cells] : others) {
+    standing.outdated.push_back(absl::StrCat(cells, " cells are of ", of.first,
+                                             ", not of ", of.second));
   }
   if (changed > 0) {
     standing.outdated.push_back(
@@ -109,7 +114,7 @@ absl::StatusOr<FileLock> Lock(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
     const std::string& folder, const Study& study,
-    const std::vector<int>& wanted, const std::string& build, bool resume) {
+    const std::vector<int>& wanted, const StudyMachine& machine, bool resume) {
   RETURN_IF_ERROR(MakeDirectories(folder));
   const std::string path = folder + kResultsFile;
   ASSIGN_OR_RETURN(FileLock lock, Lock(path));
@@ -133,7 +138,7 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
           absl::StrCat(path, " is of another study, or ", study.name,
                        " has changed since; give another --out"));
     }
-    ASSIGN_OR_RETURN(standing, StandingOf(study, wanted, records, build));
+    ASSIGN_OR_RETURN(standing, StandingOf(study, wanted, records, machine));
   }
   const int descriptor =
       open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
@@ -149,7 +154,7 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
     Json record = {{"type", "study"}, {"name", study.name}};
     record["time"] = absl::ToUnixMicros(absl::Now()) * 1e-6;
     record["study"] = PrintStudy(study);
-    record["build"] = build;
+    record["build"] = machine.build;
     RETURN_IF_ERROR(results->Write(std::move(record)));
   }
   return results;

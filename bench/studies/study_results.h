@@ -15,6 +15,12 @@
 
 namespace tessera {
 
+// What measures cells.
+struct StudyMachine {
+  std::string device;  // DeviceInfo::name; only a resume needs it
+  std::string build;
+};
+
 // results.jsonl of a study: a record of the study, then one for each cell that
 // has run, in the order in which they did. A resume whose study is shown in
 // another way adds a record of the study, too.
@@ -40,14 +46,14 @@ class StudyResults {
   // that are to be measured; others keep their records.
   static absl::StatusOr<std::unique_ptr<StudyResults>> Open(
       const std::string& folder, const Study& study,
-      const std::vector<int>& wanted, const std::string& build, bool resume);
+      const std::vector<int>& wanted, const StudyMachine& machine, bool resume);
 
-  // What is measured again because it is of another build, or because what the
-  // cell runs has changed, a line for each reason.
+  // What is measured again because it is of another device or build, or because
+  // what the cell runs has changed, a line for each reason.
   const std::vector<std::string>& outdated() const { return outdated_; }
 
-  // Whether a record of the wanted cell is there, of this build and of what the
-  // cell runs now; a crash or a failure is tried again.
+  // Whether a record of the wanted cell is there, of this machine and of what
+  // the cell runs now; a crash or a failure is tried again.
   bool Has(const StudyCell& cell) const { return done_.count(cell.Name()) > 0; }
   // `record` has everything except type, time and cell.
   absl::Status Append(const StudyCell& cell,

@@ -24,8 +24,8 @@ std::vector<HtmlTable> StudyTables(const Study& study,
 // The study's charts. At most eight lines are in a chart: the first axes of
 // StudyPlot.series are its lines, and there is a chart for each combination of
 // the other axes. Of cells that differ only in axes that the plot does not
-// name, the first is shown. A chart without points is left out. Then the
-// timelines of memory that the cells recorded.
+// name, the first is shown, except where x is a figure. A chart without points
+// is left out. Then the timelines of memory that the cells recorded.
 std::vector<Chart> StudyCharts(const Study& study, const CellRecords& records);
 
 }  // namespace tessera

@@ -71,6 +71,11 @@ int VisibleCudaDevices() {
   return 0;
 }
 
+std::string CudaDeviceName(int index) {
+  if constexpr (kCudaBuild) return cuda::DeviceName(index);
+  return "";
+}
+
 absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
                                           absl::string_view use_cpu) {
   RETURN_IF_ERROR(CapabilityLimit().status());

@@ -37,6 +37,10 @@ std::string CudaVersion();
 // The number of GPUs that this process may use; 0 also if none can be used.
 int VisibleCudaDevices();
 
+// DeviceInfo::name of the `index`-th visible GPU, which stays closed: a
+// process that opens it takes memory there. Empty if there is none.
+std::string CudaDeviceName(int index);
+
 // Opens the `index`-th visible GPU and makes it the calling thread's current
 // device. FailedPrecondition if this build has no CUDA, or the machine has no
 // GPU or none with that index; ResourceExhausted if the GPU has no memory left

@@ -59,6 +59,13 @@ int VisibleDevices() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+std::string DeviceName(int index) {
+  cudaDeviceProp properties;
+  return cudaGetDeviceProperties(&properties, index) == cudaSuccess
+             ? properties.name
+             : "";
+}
+
 absl::StatusOr<DeviceInfo> OpenDevice(int index, absl::string_view use_cpu) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);

@@ -14,6 +14,7 @@ namespace cuda {
 
 // The CUDA part of device.h; only in CUDA builds.
 int VisibleDevices();
+std::string DeviceName(int index);
 absl::StatusOr<DeviceInfo> OpenDevice(int index, absl::string_view use_cpu);
 int ComputeCapability(c10::Device device);
 int64_t BytesInUse(c10::Device device);

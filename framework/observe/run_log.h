@@ -37,6 +37,7 @@ struct ResumePoint {
 //   {"type":"run","time":...,"config":"...","config_hash":"...",
 //    "build":{...},"device":{...}}
 //   {"type":"step","time":...,"step":10,"loss":...,"grad_norm":...}
+//   {"type":"memory","time":...,"step":10,"phases":{...},"peak":{...},...}
 //   {"type":"eval","time":...,"step":100,"loss":...,"bits_per_byte":...}
 //   {"type":"eval","time":...,"step":100,"set":"code","loss":...}
 //   {"type":"saved","time":...,"step":1,"bytes":...}

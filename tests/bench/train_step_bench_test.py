@@ -52,6 +52,11 @@ class TrainStepBenchTest(unittest.TestCase):
         # Tokens of both ranks.
         self.assertAlmostEqual(record["tokens_per_s"],
                                2 * 16 / record["step_ms"]["mean"] * 1e3)
+        # FLOP/s of each rank.
+        alone = json.loads(run("--json", "--config=configs/tiny_cpu.pbtxt",
+                               *SMALL, "--warmup=1", "--iterations=3").stdout)
+        flops = [r["tflops"] / r["tokens_per_s"] for r in (record, alone)]
+        self.assertAlmostEqual(2 * flops[0] / flops[1], 1)
 
     def test_the_benchmarks_are_for_one_rank(self):
         done = run_ranks("--benchmark_filter=tiny_cpu")

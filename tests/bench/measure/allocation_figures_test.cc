@@ -38,6 +38,12 @@ struct RecordedStep {
     record = *step.memory;
   }
 
+  Json Figures() const {
+    return AllocationFigures(
+        record, session->plan(),
+        static_cast<int64_t>(session->state().optimizer->exp_avg().nbytes()));
+  }
+
   std::unique_ptr<Session> session;
   MemoryRecord record;
 };
@@ -97,7 +103,7 @@ TEST(AllocationFiguresTest, EveryPartOfAStep) {
   const RecordedStep step({"training.micro_batches=2", "precision.mode=BF16",
                            "attention.backend=NAIVE",
                            "execution.fuse.head_loss=false"});
-  const Json figures = AllocationFigures(step.record, step.session->plan());
+  const Json figures = step.Figures();
   SCOPED_TRACE(figures.dump(1));
   EXPECT_THAT(
       Keys(figures["parts"]),
@@ -115,11 +121,25 @@ TEST(AllocationFiguresTest, EveryPartOfAStep) {
   EXPECT_EQ(figures["largest"].size(), 10u);
 }
 
+TEST(AllocationFiguresTest, ScoresOfGroupedHeads) {
+  const RecordedStep step({"training.micro_batches=2", "model.num_kv_heads=1",
+                           "model.context_length=64",
+                           "attention.backend=COMPILED_FUSED"});
+  const Json figures = step.Figures();
+  SCOPED_TRACE(figures.dump(1));
+  const RunPlan& plan = step.session->plan();
+  const auto tokens =
+      static_cast<double>(plan.micro_batch * plan.shape.context);
+  EXPECT_EQ(figures["parts"]["scores"],
+            tokens * plan.shape.heads * plan.shape.context * 4 / kMiB);
+  EXPECT_EQ(figures["parts"]["attention_out"],
+            tokens * plan.shape.d_model * 4 / kMiB);
+}
+
 TEST(AllocationFiguresTest, AdditionsAndNormsMayBeApart) {
   const RecordedStep step({"training.micro_batches=2", "precision.mode=BF16",
                            "execution.fuse.residual_norm=false"});
-  const std::vector<std::string> parts =
-      Keys(AllocationFigures(step.record, step.session->plan())["parts"]);
+  const std::vector<std::string> parts = Keys(step.Figures()["parts"]);
   EXPECT_THAT(parts, ::testing::Contains("residual"));
   EXPECT_THAT(parts, ::testing::Not(::testing::Contains("residual_and_norm")));
 }
@@ -141,7 +161,7 @@ TEST(AllocationFiguresTest, BlocksAreOneLine) {
        .from = "backward/block_1/ffn/w13"}};
   const auto plan = PlanRun(ToyConfig("configs/tiny_cpu.pbtxt"), WorldInfo());
   ASSERT_TRUE(plan.ok()) << plan.status();
-  const Json figures = AllocationFigures(record, *plan);
+  const Json figures = AllocationFigures(record, *plan, 0);
   EXPECT_EQ(
       figures["parts"],
       Json({{"activation_gradients", 0.5}, {"ffn", 2.0}, {"scores", 4.0}}));

@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "attention_backends/cached_attention.h"
 #include "bench/measure/measurement.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
@@ -305,6 +306,55 @@ TEST(GpuCellCountersTest, TheLongestKernelsHaveCounters) {
   EXPECT_GT(most, 10);  // products
   // The step was recorded and traced after that as without counters.
   EXPECT_GT((*figures)["kernels"]["activities"], 50);
+}
+
+TEST(AllocationsTest, TheFirstMomentsAreNoHalfOfTheOptimizer) {
+  const KeepDeterminism keep;
+  Study study{.cells = {{.configs = {"configs/tiny_cpu.pbtxt"}}}};
+  study.config.mutable_training()->add_record(TrainingStudy::ALLOCATIONS);
+  study.config.set_iterations(1);
+  for (const char* const optimizer :
+       {"optimizer.ema.decay=0.9", "optimizer.muon.normuon_beta2=0.9"}) {
+    study.cells[0].overrides = {"training.batch_size=2",
+                                "model.context_length=16", optimizer};
+    const auto figures =
+        MeasureCell(study, study.cells[0], ::testing::TempDir());
+    ASSERT_TRUE(figures.ok()) << figures.status();
+    const Json& parts = (*figures)["allocations"]["parts"];
+    EXPECT_EQ(parts["optimizer"], parts["parameters"]) << optimizer;
+  }
+}
+
+TEST(DecodeTest, ALayerReadsTheKeysThatItSees) {
+  const auto plan = [](const std::vector<std::string>& sets) {
+    return PlanRun(ToyConfig("configs/tiny_cpu.pbtxt", sets), WorldInfo())
+        .value();
+  };
+  const RunPlan all = plan({});
+  // The other layer's window is longer than the context.
+  const RunPlan windows =
+      plan({"model.attention_window=[{tokens: 4}, {tokens: 100}]"});
+  EXPECT_EQ(BytesOfToken(all) - BytesOfToken(windows),
+            CacheType(all.shape.context - 4, all.attention).bytes());
+}
+
+TEST(DecodeTest, NeedsATokenAfterThePromptsOwn) {
+  const KeepDeterminism keep;
+  Study study{.cells = {{.configs = {"configs/tiny_cpu.pbtxt"}}}};
+  study.config.mutable_training()->add_record(TrainingStudy::DECODE);
+  study.config.set_iterations(1);
+  const auto measured = [&](int context) {
+    study.cells[0].overrides = {"training.batch_size=2",
+                                absl::StrCat("model.context_length=", context)};
+    return MeasureCell(study, study.cells[0], ::testing::TempDir());
+  };
+  const auto shortest = measured(4);
+  ASSERT_TRUE(shortest.ok()) << shortest.status();
+  EXPECT_EQ((*shortest)["decode"]["token_ms"]["samples"], 1);
+  const absl::Status shorter = measured(3).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(shorter)) << shorter;
+  EXPECT_TRUE(absl::StrContains(shorter.message(), "model.context_length is 3"))
+      << shorter;
 }
 
 TEST(AttentionCellTest, TheLongestLengthIsBesideOneThatRanOutOfMemory) {

@@ -57,6 +57,42 @@ TEST(UtilisationTest, FlopsAndBytesAreThoseOfThePrintedStep) {
               1, 1e-9);
 }
 
+TEST(UtilisationTest, ForwardIsThatOfEvaluation) {
+  const std::unique_ptr<Session> session =
+      Toy("configs/tiny_cpu.pbtxt", {"training.micro_batches=2"});
+  const auto measured = MeasureUtilisation(*session);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  const auto& ops = session->plan().step->evaluation_loss.program.ops();
+  // The head is in the loss, which a step computes with its backward pass.
+  EXPECT_GT(ops.back().op->ForwardCost().product_flops, 0);
+  double flops = 0;
+  for (const OpNode& node : ops) {
+    flops += 2 * node.op->ForwardCost().product_flops;
+  }
+  const Json& work = (*measured)["work"];
+  const Json& forward = work[work.size() - 3];
+  EXPECT_EQ(forward["work"], "forward");
+  const double ms = forward["ms"];
+  EXPECT_NEAR(forward["tflops"].get<double>() * ms * 1e9 / flops, 1, 1e-9);
+}
+
+TEST(UtilisationTest, AttentionOfEachWindow) {
+  const std::unique_ptr<Session> session =
+      Toy("configs/tiny_cpu.pbtxt",
+          {"model.num_layers=4",
+           "model.attention_window=[{tokens: 4}, {}, {tokens: 4}, {}]"});
+  const auto measured = MeasureUtilisation(*session);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  std::vector<std::string> names;
+  for (const Json& one : (*measured)["work"]) {
+    const std::string name = one["work"];
+    if (name.rfind("attention", 0) == 0) names.push_back(name);
+  }
+  EXPECT_THAT(names, ElementsAre("attention (window of 4 keys) forward",
+                                 "attention (window of 4 keys) backward",
+                                 "attention forward", "attention backward"));
+}
+
 TEST(UtilisationTest, TheRoofHasItsRidgeWhereTheCeilingsMeet) {
   const std::unique_ptr<Session> session = Toy("configs/tiny_cpu.pbtxt");
   const auto measured = MeasureUtilisation(*session);

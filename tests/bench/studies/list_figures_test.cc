@@ -62,10 +62,12 @@ std::vector<Chart> ChartsOf(const std::string& plot) {
     for (const char* policy : {"A", "B"}) {
       study.cells.push_back({.labels = {{"size", size}, {"policy", policy}}});
       figure += 1;
-      records.push_back({{"type", "cell"},
-                         {"cell", {{"size", size}, {"policy", policy}}},
-                         {"status", "OK"},
-                         {"figures", {{"ms", figure}, {"gib", 10 * figure}}}});
+      records.push_back(
+          {{"type", "cell"},
+           {"cell", {{"size", size}, {"policy", policy}}},
+           {"status", "OK"},
+           {"figures",
+            {{"ms", figure}, {"gib", 10 * figure}, {"layers", 12}}}});
     }
   }
   records.pop_back();
@@ -105,6 +107,36 @@ TEST(PlotTest, AFigureAgainstAnotherIsAPointForEachCell) {
   EXPECT_EQ(charts[0].series[0].points[1].x, 30);
   EXPECT_EQ(charts[0].series[0].points[1].y, 3);
   EXPECT_EQ(charts[0].series[0].points[1].label, "size=large policy=A");
+}
+
+TEST(PlotTest, CellsWithTheSameFigureAreAPointEach) {
+  const std::vector<Chart> charts =
+      ChartsOf("plot { x: 'layers' x_title: 'layers' y: 'ms' }");
+  ASSERT_EQ(charts.size(), 1u);
+  ASSERT_EQ(charts[0].series.size(), 1u);
+  EXPECT_EQ(charts[0].series[0].points.size(), 3u);
+}
+
+TEST(PlotTest, AnAxisOfNumbersAndWordsMakesBars) {
+  Study study;
+  ASSERT_TRUE(
+      MergeTextProto("axis { name: 'window' } plot { x: 'window' y: 'ms' }",
+                     "study", &study.config)
+          .ok());
+  std::vector<Json> records;
+  for (const char* window : {"128", "256", "all"}) {
+    study.cells.push_back({.labels = {{"window", window}}});
+    records.push_back({{"type", "cell"},
+                       {"cell", {{"window", window}}},
+                       {"status", "OK"},
+                       {"figures", {{"ms", 2}}}});
+  }
+  const std::vector<Chart> charts =
+      StudyCharts(study, RecordsOf(study, records));
+  ASSERT_EQ(charts.size(), 1u);
+  EXPECT_EQ(charts[0].kind, Chart::Kind::kGroupedBars);
+  EXPECT_EQ(charts[0].categories,
+            (std::vector<std::string>{"128", "256", "all"}));
 }
 
 TEST(StudyChartsTest, ShowTheTimelinesThatCellsRecorded) {

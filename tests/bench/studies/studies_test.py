@@ -374,7 +374,7 @@ class StudiesTest(unittest.TestCase):
                 yield (out / name).read_text()
             yield done.stderr
 
-        note = "Cells of an earlier build"
+        note = "Cells of another device or build"
         for text in page_of("0123456789"):
             self.assertNotIn(note, text)
         cells = [record["cell"] for record in records(out)[1:]]
@@ -392,6 +392,33 @@ class StudiesTest(unittest.TestCase):
                 self.assertEqual(name in text, cell[axis] != label, name)
         page, html, _ = page_of("9876543210", "--resume")
         self.assertNotIn(note, page + html)
+
+    def test_cells_of_another_device_are_measured_again(self):
+        study = TINY / "accumulation.pbtxt"
+        out = self.folder / "devices"
+
+        def measured(threads, *options):
+            done = run(f"--study={study}", f"--out={out}", *options,
+                       OMP_NUM_THREADS=threads, CUDA_VISIBLE_DEVICES="",
+                       TESSERA_COMMIT="0123456789")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stderr
+
+        measured("1")
+        cells = [record["cell"] for record in records(out)[1:]]
+        self.assertNotIn("measures again", measured("1", "--resume"))
+        axis, label = next(iter(cells[0].items()))
+        count = sum(cell[axis] == label for cell in cells)
+        self.assertIn(f"measures again: {count} cells are of CPU, 1 thread, "
+                      "not of CPU, 2 threads",
+                      measured("2", "--resume", f"--filter={axis}={label}"))
+        page = " ".join((out / "README.md").read_text().split())
+        noted = page[page.index("Cells of another device"):]
+        self.assertIn("- CPU, 1 thread; tessera ", noted)
+        self.assertNotIn("2 threads", noted)
+        measured("2", "--resume")
+        page = (out / "README.md").read_text()
+        self.assertNotIn("Cells of another device", page)
 
     def test_a_program_without_a_commit_says_so(self):
         study = TINY / "accumulation.pbtxt"
@@ -506,6 +533,18 @@ class StudiesTest(unittest.TestCase):
             'title: "t" accumulation {} axis { name: "a" field: "sum" '
             'value: "FP32" } plot { y: "value" histogram_bin: 0 }':
                 ["plot[0].histogram_bin: must be > 0"],
+            'title: "t" accumulation {} axis { name: "a" field: "sum" '
+            'value: "FP32" value: "BF16" } table { '
+            'column { title: "c" figure: "value" relative_to: "a" } '
+            'column { title: "d" figure: "value" relative_to: "b=FP32" } '
+            'column { title: "e" figure: "value" relative_to: "a=FP64" } '
+            'column { title: "f" figure: "value" relative_to: "a=FP32," } }':
+                ["column[0].relative_to: 'a' is not AXIS=VALUE of this study; "
+                 "its axes are a",
+                 "column[1].relative_to: 'b=FP32' is not",
+                 "column[2].relative_to: 'a=FP64' is not AXIS=VALUE of this "
+                 "study; a has FP32, BF16",
+                 "column[3].relative_to: '' is not"],
             'title: "t" accumulation {} axis { name: "a" field: "sum" '
             'value: "FP32" } time_limit_s: 0 min_iterations: 0':
                 ["time_limit_s: must be > 0; is 0",
