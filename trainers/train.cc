@@ -37,6 +37,7 @@
 #include "trainers/run/numbers_of_ranks.h"
 #include "trainers/run/start_check.h"
 #include "trainers/run/trainer.h"
+#include "xxhash.h"
 
 ABSL_FLAG(std::string, out, "",
           "folder of the run; default: runs/CONFIG-DATE-TIME");
@@ -154,6 +155,10 @@ absl::Status Train(RunPlan plan) {
   // Before a rank verifies its share of a checkpoint, which may take long.
   ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group, ConnectRanks(plan));
   ASSIGN_OR_RETURN(const std::string out, AgreedOutFolder(plan, group.get()));
+  // Ranks that write a checkpoint together would wait for each other forever.
+  RETURN_IF_ERROR(
+      group->AgreeOn(absl::StrCat("the run's folder (--out, here ", out, ")"),
+                     XXH3_64bits(out.data(), out.size())));
   ASSIGN_OR_RETURN(
       RunFolder folder,
       OpenRunFolder(out, absl::GetFlag(FLAGS_resume),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <future>
 #include <limits>
 #include <thread>
@@ -251,7 +252,10 @@ absl::Status CheckpointWriter::MakeFolder() {
     if (!IsDamagedOrAbsent(there)) return there;
   }
   RETURN_IF_ERROR(MakeDirectory(directory_, hook_));
-  RETURN_IF_ERROR(SyncDirectory(directory_ + "/..", hook_));
+  // Not directory_ + "/..", which follows a link to a folder elsewhere.
+  const std::string parent =
+      std::filesystem::path(directory_).parent_path().string();
+  RETURN_IF_ERROR(SyncDirectory(parent.empty() ? "." : parent, hook_));
   RETURN_IF_ERROR(RemoveTree(temporary_, hook_));
   return MakeDirectory(temporary_, hook_);
 }

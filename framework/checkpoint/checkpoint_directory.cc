@@ -36,6 +36,19 @@ absl::Status DeleteCheckpoint(const std::string& directory,
   return RemoveTree(doomed, hook);
 }
 
+// Notes what has become of `folder`. What cannot be deleted (permissions) only
+// takes space, so it stops no training.
+void NoteDeletion(const absl::Status& deleted, const std::string& folder,
+                  PrunedCheckpoints* pruned) {
+  if (deleted.ok()) {
+    pruned->deleted.push_back(folder);
+  } else {
+    pruned->warnings.push_back(absl::StrCat(
+        deleted.message(),
+        "; no run needs it any more, but it takes space: remove it yourself"));
+  }
+}
+
 // The public LatestGood() for `paths`, the checkpoints of `directory`, newest
 // first.
 absl::StatusOr<LatestCheckpoint> LatestGood(
@@ -121,24 +134,27 @@ absl::StatusOr<PrunedCheckpoints> PruneCheckpoints(
     pruned.warnings = std::move(latest.warnings);
   }
   const auto newest_good = static_cast<int64_t>(pruned.warnings.size());
+  int64_t age = 0;  // how many newer ones count
   for (int64_t i = newest_good; i < paths.size(); ++i) {
-    if (Keeps(policy, i - newest_good, paths[i].step)) continue;
-    RETURN_IF_ERROR(DeleteCheckpoint(directory, paths[i], hook));
-    pruned.deleted.push_back(paths[i].folder);
+    const bool keeps = Keeps(policy, age, paths[i].step);
+    if (!policy.damaged.contains(paths[i].step)) ++age;
+    if (keeps) continue;
+    NoteDeletion(DeleteCheckpoint(directory, paths[i], hook), paths[i].folder,
+                 &pruned);
   }
   return pruned;
 }
 
-absl::StatusOr<std::vector<std::string>> RemoveStaleTemporaries(
+absl::StatusOr<PrunedCheckpoints> RemoveStaleTemporaries(
     const std::string& directory) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(directory));
-  std::vector<std::string> removed;
+  PrunedCheckpoints pruned;
   for (const std::string& name : names) {
     if (!absl::StartsWith(name, kTemporaryPrefix)) continue;
-    removed.push_back(absl::StrCat(directory, "/", name));
-    RETURN_IF_ERROR(RemoveTree(removed.back()));
+    const std::string folder = absl::StrCat(directory, "/", name);
+    NoteDeletion(RemoveTree(folder), folder, &pruned);
   }
-  return removed;
+  return pruned;
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct RetentionPolicy {
   int keep_last = 2;  // >= 1
   // Checkpoints whose step is a multiple of it are kept forever.
   std::optional<int64_t> keep_every_steps;
+  // Steps whose checkpoints are known to be damaged: keep_last does not count
+  // them.
+  std::set<int64_t> damaged;
   // The folder of a checkpoint that was just verified, so that it is not read
   // once more; may be empty.
   std::string verified;
@@ -55,7 +59,7 @@ struct RetentionPolicy {
 struct PrunedCheckpoints {
   std::vector<std::string> deleted;  // folders
   // One line for each checkpoint newer than the newest good one, with the
-  // reason.
+  // reason, and for each folder that cannot be deleted.
   std::vector<std::string> warnings;
 };
 
@@ -68,10 +72,10 @@ absl::StatusOr<PrunedCheckpoints> PruneCheckpoints(
     const std::string& directory, const RetentionPolicy& policy,
     const WritePointHook& hook = nullptr);
 
-// Deletes what a killed process left behind (.tmp-...) and returns it. Call it
-// before training, from one process: it would also delete a checkpoint that
-// another process is writing.
-absl::StatusOr<std::vector<std::string>> RemoveStaleTemporaries(
+// Deletes what a killed process left behind (.tmp-...). Call it before
+// training, from one process: it would also delete a checkpoint that another
+// process is writing.
+absl::StatusOr<PrunedCheckpoints> RemoveStaleTemporaries(
     const std::string& directory);
 
 }  // namespace tessera

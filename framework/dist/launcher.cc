@@ -285,7 +285,8 @@ void RankProcesses::Ended(int rank, int wait_status) {
   const bool killed = WIFSIGNALED(wait_status);
   const int code = killed ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
   const int exit_code = killed ? SignalExitCode(code) : code;
-  if (exit_code == SignalExitCode(passed_on_) && !ending_all_) {
+  if (passed_on_ != 0 && exit_code == SignalExitCode(passed_on_) &&
+      !ending_all_) {
     exit_code_ = exit_code;  // it was asked to end, like all ranks
     return;
   }

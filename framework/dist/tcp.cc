@@ -102,8 +102,10 @@ Socket Open(int family) {
 }
 
 absl::Status CannotListen(const std::string& where, int error) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot listen on ", where, ": ", std::strerror(error)));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot listen on ", where, ": ", std::strerror(error),
+      error == EADDRINUSE ? "; set MASTER_PORT of every rank to a free port"
+                          : ""));
 }
 
 // Whether the kernel reports that an address is not this machine's.

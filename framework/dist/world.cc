@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -10,6 +12,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "framework/base/status_macros.h"
 
 namespace tessera {
@@ -51,6 +55,15 @@ class Variables {
                                 int high) const {
     if (!Has(name)) return absent;
     return Integer(name, low, high);
+  }
+
+  // An id of Slurm's, which has 32 bits; 0 if it is not set.
+  absl::StatusOr<int64_t> IdOrZero(const char* name) const {
+    if (!Has(name)) return 0;
+    uint32_t id = 0;
+    if (absl::SimpleAtoi(Text(name), &id)) return id;
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, "=", Text(name), " must be an integer in [0, ", UINT32_MAX, "]"));
   }
 
  private:
@@ -132,7 +145,17 @@ absl::StatusOr<WorldInfo> FromTorchrun(const Variables& variables) {
 }
 
 // Outside of Linux's default ephemeral range, and the same on every rank.
-int PortOfJob(int job_id) { return 20000 + job_id % 10000; }
+// Steps that a job runs at the same time have different ports, and so have jobs
+// with consecutive ids.
+absl::StatusOr<int> SlurmPort(const Variables& variables) {
+  if (variables.Has("MASTER_PORT")) {
+    return variables.Integer("MASTER_PORT", 1, kMaxPort);
+  }
+  ASSIGN_OR_RETURN(const int64_t job, variables.IdOrZero("SLURM_JOB_ID"));
+  ASSIGN_OR_RETURN(const int64_t step, variables.IdOrZero("SLURM_STEP_ID"));
+  constexpr int64_t kPorts = 10000, kPortsBetweenSteps = 997;
+  return static_cast<int>(20000 + (job + kPortsBetweenSteps * step) % kPorts);
+}
 
 absl::StatusOr<std::string> SlurmMaster(const Variables& variables) {
   if (variables.Has("MASTER_ADDR")) return variables.Text("MASTER_ADDR");
@@ -149,8 +172,42 @@ absl::StatusOr<std::string> SlurmMaster(const Variables& variables) {
       "srun, or set MASTER_ADDR to the host of rank 0"));
 }
 
+// The number of tasks on node `node` by Slurm's compressed list: "4(x2),1" for
+// three nodes. Nullopt if it has no number for that node.
+std::optional<int> TasksOfNode(absl::string_view list, int node) {
+  for (const absl::string_view entry : absl::StrSplit(list, ',')) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(entry, absl::MaxSplits("(x", 1));
+    int tasks = 0, nodes = 1;
+    if (!absl::SimpleAtoi(parts.first, &tasks)) return std::nullopt;
+    if (!parts.second.empty() &&
+        !absl::SimpleAtoi(absl::StripSuffix(parts.second, ")"), &nodes)) {
+      return std::nullopt;
+    }
+    if (node < nodes) return tasks;
+    node -= nodes;
+  }
+  return std::nullopt;
+}
+
+constexpr char kTasksOfStep[] = "SLURM_STEP_TASKS_PER_NODE";
+
+// srun says how it has placed the tasks; otherwise a guess.
+bool SaysTasksOfNodes(const Variables& variables) {
+  return variables.Has(kTasksOfStep) && variables.Has("SLURM_NODEID");
+}
+
 absl::StatusOr<int> SlurmLocalWorldSize(const Variables& variables,
                                         int world_size) {
+  if (SaysTasksOfNodes(variables)) {
+    ASSIGN_OR_RETURN(const int node,
+                     variables.Integer("SLURM_NODEID", 0, kMaxRanks));
+    const char* const list = variables.Text(kTasksOfStep);
+    if (const auto tasks = TasksOfNode(list, node); tasks > 0) return *tasks;
+    return absl::InvalidArgumentError(absl::StrCat(
+        kTasksOfStep, "=", list, " has no number of tasks for SLURM_NODEID=",
+        node, "; start with srun, or unset ", kTasksOfStep));
+  }
   ASSIGN_OR_RETURN(const int nodes,
                    variables.IntegerOr("SLURM_NNODES", 1, 1, kMaxRanks));
   const int evenly_spread = (world_size + nodes - 1) / nodes;
@@ -171,7 +228,9 @@ absl::StatusOr<WorldInfo> FromSlurm(const Variables& variables) {
                    variables.IntegerOr("SLURM_LOCALID", 0, 0, kMaxRanks));
   ASSIGN_OR_RETURN(world.local_world_size,
                    SlurmLocalWorldSize(variables, world.world_size));
-  RETURN_IF_ERROR(CheckConsistent(world, kSlurm));
+  Names names = kSlurm;
+  if (SaysTasksOfNodes(variables)) names.local_world_size = kTasksOfStep;
+  RETURN_IF_ERROR(CheckConsistent(world, names));
   ASSIGN_OR_RETURN(
       const int claimed,
       variables.IntegerOr("WORLD_SIZE", world.world_size, 1, kMaxRanks));
@@ -184,11 +243,7 @@ absl::StatusOr<WorldInfo> FromSlurm(const Variables& variables) {
                    variables.IntegerOr("SLURM_RESTART_COUNT", 0, 0, kMaxRanks));
   if (world.world_size == 1) return world;
   ASSIGN_OR_RETURN(world.master_addr, SlurmMaster(variables));
-  ASSIGN_OR_RETURN(const int job,
-                   variables.IntegerOr("SLURM_JOB_ID", 0, 0, INT32_MAX));
-  ASSIGN_OR_RETURN(
-      world.master_port,
-      variables.IntegerOr("MASTER_PORT", PortOfJob(job), 1, kMaxPort));
+  ASSIGN_OR_RETURN(world.master_port, SlurmPort(variables));
   return world;
 }
 

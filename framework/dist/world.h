@@ -45,10 +45,11 @@ using EnvironmentRef = absl::FunctionRef<const char*(const char* variable)>;
 //     MASTER_ADDR, MASTER_PORT, and, which may be absent,
 //     TORCHELASTIC_USE_AGENT_STORE and TORCHELASTIC_RESTART_COUNT. With
 //     WORLD_SIZE=1 the first two are enough.
-//   Slurm: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE or
+//   Slurm: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID,
+//     SLURM_STEP_TASKS_PER_NODE with SLURM_NODEID or SLURM_NTASKS_PER_NODE or
 //     SLURM_NNODES, with MASTER_ADDR or the first host of SLURM_STEP_NODELIST
 //     or SLURM_JOB_NODELIST, and MASTER_PORT or a port derived from
-//     SLURM_JOB_ID. SLURM_RESTART_COUNT may be absent.
+//     SLURM_JOB_ID and SLURM_STEP_ID. SLURM_RESTART_COUNT may be absent.
 //   With both: TESSERA_SECRET, at least 16 characters, the same for every rank;
 //     `launch` creates one for each run. docs/distributed.md says what it
 //     protects against.

@@ -373,6 +373,19 @@ TEST(DataParallelFolderTest, RanksThatStartInDifferentSecondsShareOne) {
                                       "/checkpoints/step_00000020")));
 }
 
+TEST(DataParallelFolderTest, RanksWithDifferentFoldersAreRefused) {
+  const std::string folder = Folder("different");
+  const Outcome outcome = Shell(
+      LaunchAfter(absl::StrCat("set -- \"$@\" --out=", folder, "/of_$RANK"), 2,
+                  folder) +
+      " --timeout=60s");
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_THAT(outcome.output, testing::HasSubstr(absl::StrCat(
+                                  "the run's folder (--out, here ", folder,
+                                  "/of_1) differs: rank 0 has ")));
+  EXPECT_FALSE(FileExists(folder + "/of_0"));
+}
+
 TEST(DataParallelSampleTest, OtherRanksEndBeforeTheSample) {
   const std::string run = Folder("sampled");
   // A sample of minutes: after this many steps the end of a document is no

@@ -35,8 +35,10 @@ absl::Status AgreeOn(Checkpoint::Part part, const VerifiedShare& share,
     if (*oldest == *newest || *oldest < 0) return absl::OkStatus();
     if ((*checkpoint)->step() == *oldest) continue;
     LogWarning(absl::StrCat("skipping checkpoint ", (*checkpoint)->folder(),
-                            ": rank ", oldest - steps.begin(),
-                            " has found that it is damaged"));
+                            ": rank ", oldest - steps.begin(), " uses step ",
+                            *oldest,
+                            ", because it has found this one damaged or has "
+                            "not seen it"));
     const std::string directory =
         std::filesystem::path((*checkpoint)->folder()).parent_path().string();
     ASSIGN_OR_RETURN(*checkpoint,

@@ -51,7 +51,7 @@ struct SavedCheckpoint {
   // Empty unless the checkpoint is complete or, on a rank that does not lead,
   // this rank's files are.
   std::string folder;
-  // OK, or why there is no checkpoint, or why an older one cannot be removed.
+  // OK, or why there is no checkpoint, or why older ones cannot be read.
   absl::Status status;
   std::vector<std::string> warnings;  // of PruneCheckpoints()
   // How long training was held up: until Start() returned, and on the device by

@@ -5,6 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "framework/base/file.h"
+#include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
 #include "framework/checkpoint/checkpoint_directory.h"
@@ -36,7 +37,9 @@ absl::StatusOr<std::unique_ptr<RunOutputs>> RunOutputs::Open(
     RETURN_IF_ERROR(WriteFileAtomically(folder->simulated(),
                                         DescribeSimulation(plan.world) + "\n"));
   }
-  RETURN_IF_ERROR(RemoveStaleTemporaries(folder->checkpoints()).status());
+  ASSIGN_OR_RETURN(const PrunedCheckpoints stale,
+                   RemoveStaleTemporaries(folder->checkpoints()));
+  for (const std::string& warning : stale.warnings) LogWarning(warning);
   RETURN_IF_ERROR(RemoveTemporarySiblings(folder->config()));
   const RunHeader header{.config_text = config,
                          .config_hash = ConfigHash(plan.config),

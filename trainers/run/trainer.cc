@@ -146,6 +146,7 @@ absl::Status Trainer::Resume() {
     }
     newest_checkpoint_ = checkpoint.folder();
     origin_.resume = {.step = step_, .checkpoint = newest_checkpoint_};
+    RETURN_IF_ERROR(NoteDamagedCheckpoints());
     folder_.resume_from.reset();  // its mapped files are as large as the model
   } else if (session_->plan().config.checkpoint().has_init_from()) {
     TESSERA_CHECK(folder_.init_from != nullptr);
@@ -164,6 +165,17 @@ absl::Status Trainer::Resume() {
       ThrowIfError(session_->group().Broadcast(buffer.view(at::kByte), 0));
     }
   });
+}
+
+absl::Status Trainer::NoteDamagedCheckpoints() {
+  if (!is_writer()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> paths,
+                   ListCheckpoints(folder_.checkpoints()));
+  for (const CheckpointPath& path : paths) {
+    // OpenRunFolder() skips newer ones only if they are damaged.
+    if (path.step > step_) damaged_.insert(path.step);
+  }
+  return absl::OkStatus();
 }
 
 void Trainer::WarnOfMissedSteps() const {
@@ -337,6 +349,9 @@ absl::Status Trainer::DoStep() {
   ++step_;
   samples_ += training().batch_size();
   ++timed_steps_;
+  // Only rank 0 has a progress bar, which a terminal may be slow to take.
+  std::optional<ExcusedWork> shows;
+  if (is_writer()) shows.emplace(&session_->group(), "shows its progress");
   return SaveIfFailed(Notify(observers_, &RunObserver::OnStepEnd, step_));
 }
 
@@ -474,6 +489,7 @@ absl::Status Trainer::EvaluateNow() {
       RETURN_IF_ERROR(session_->step().ExchangeEma());
     }
   }
+  const ExcusedWork work(&session_->group(), "writes the log");
   for (const EvalRecord& record : records) {
     RETURN_IF_ERROR(SaveIfFailed(
         Notify(observers_, &RunObserver::OnValidationEnd, record)));
@@ -549,7 +565,9 @@ CheckpointJob Trainer::MakeJobInRunFolder() {
   // Saving must not recreate a removed folder with checkpoints but no log.
   job.check = [this] { return outputs_->CheckInPlace(); };
   const CheckpointConfig& keep = session_->plan().config.checkpoint();
-  job.retention = RetentionPolicy{.keep_last = keep.keep_last()};
+  damaged_.erase(step_);  // it is written again
+  job.retention =
+      RetentionPolicy{.keep_last = keep.keep_last(), .damaged = damaged_};
   if (keep.has_keep_every_steps()) {
     job.retention->keep_every_steps = keep.keep_every_steps();
   }

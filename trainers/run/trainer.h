@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,8 @@ class Trainer {
           TrainerOptions options);
 
   absl::Status Resume();
+  // The checkpoints that were skipped for an older one, on the writing rank.
+  absl::Status NoteDamagedCheckpoints();
   // Of what was asked for in steps that this process does not do.
   void WarnOfMissedSteps() const;
   absl::Status StartFrom(const Checkpoint& checkpoint);
@@ -152,6 +155,8 @@ class Trainer {
   int64_t samples_ = 0;      // training sequences consumed
   int64_t saved_step_ = -1;  // of the last save that was begun and not failed
   absl::Time saved_at_;      // by MonotonicNow(); or when Run() began
+  // Steps of damaged checkpoints in the run's folder.
+  std::set<int64_t> damaged_;
   RunOrigin origin_;
   std::string newest_checkpoint_;
   // Training time since the last logged step (or the first), without evaluation

@@ -394,34 +394,95 @@ TEST_F(CheckpointTest, TooManyOpenFilesAreNotDamage) {
   EXPECT_EQ(result, 0);
 }
 
-TEST_F(CheckpointTest, AMissingPermissionIsNotDamage) {
-  // In a folder that everybody may read, including nobody, which root becomes.
-  std::string root = "/tmp/checkpoint_test.XXXXXX";
-  ASSERT_NE(mkdtemp(root.data()), nullptr);
-  ASSERT_EQ(chmod(root.c_str(), 0755), 0);
+// A copy of checkpoints in a folder that everybody may read, including nobody,
+// which root becomes.
+class PermissionTest : public CheckpointTest {
+ protected:
+  // Copies what is in directory_.
+  void SetUpCopy() {
+    ASSERT_NE(mkdtemp(root_.data()), nullptr);
+    Allow(root_, 0755);
+    std::filesystem::copy(directory_, copy(),
+                          std::filesystem::copy_options::recursive);
+    Allow(copy(), 0777);
+  }
+  void TearDown() override {
+    using std::filesystem::perms;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(root_)) {
+      if (entry.is_directory()) {
+        std::filesystem::permissions(entry.path(), perms::owner_all);
+      }
+    }
+    EXPECT_TRUE(RemoveTree(root_).ok());
+  }
+
+  std::string copy() const { return root_ + "/checkpoints"; }
+
+  static void Allow(const std::string& path, mode_t mode) {
+    ASSERT_EQ(chmod(path.c_str(), mode), 0) << path;
+  }
+
+  // Expects `test` to hold in a process that permissions stop.
+  static void ExpectAsNobody(const std::function<bool()>& test) {
+    const pid_t child = fork();
+    if (child == 0) {
+      constexpr int kNobody = 65534;
+      if (getuid() == 0 && (setgid(kNobody) != 0 || setuid(kNobody) != 0)) {
+        _exit(3);
+      }
+      _exit(test() ? 0 : 1);
+    }
+    int result = 0;
+    EXPECT_EQ(waitpid(child, &result, 0), child);
+    EXPECT_EQ(result, 0);
+  }
+
+  std::string root_ = "/tmp/checkpoint_test.XXXXXX";
+};
+
+TEST_F(PermissionTest, AMissingOneIsNotDamage) {
   Save(1);
   Save(2);
-  const std::string copy = root + "/checkpoints";
-  std::filesystem::copy(directory_, copy,
-                        std::filesystem::copy_options::recursive);
-  ASSERT_EQ(chmod((copy + "/step_00000002").c_str(), 0), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    constexpr int kNobody = 65534;
-    if (getuid() == 0 && (setgid(kNobody) != 0 || setuid(kNobody) != 0)) {
-      _exit(3);
-    }
-    const absl::Status status = LatestGood(copy).status();
-    _exit(absl::IsPermissionDenied(status) &&
-                  absl::StrContains(status.message(), "step_00000002")
-              ? 0
-              : 1);
-  }
-  int result = 0;
-  EXPECT_EQ(waitpid(child, &result, 0), child);
-  EXPECT_EQ(result, 0);
-  ASSERT_EQ(chmod((copy + "/step_00000002").c_str(), 0755), 0);
-  EXPECT_TRUE(RemoveTree(root).ok());
+  SetUpCopy();
+  Allow(copy() + "/step_00000002", 0);
+  ExpectAsNobody([&] {
+    const absl::Status status = LatestGood(copy()).status();
+    return absl::IsPermissionDenied(status) &&
+           absl::StrContains(status.message(), "step_00000002");
+  });
+}
+
+TEST_F(PermissionTest, WhatCannotBeDeletedIsAWarning) {
+  for (const int64_t step : {1, 2, 3}) Save(step);
+  SetUpCopy();
+  Allow(copy() + "/step_00000001", 0777);
+  Allow(copy() + "/step_00000002", 0555);
+  const std::string left = copy() + "/.tmp-deleted-step_00000002";
+  ExpectAsNobody([&] {
+    const auto pruned = PruneCheckpoints(copy(), {.keep_last = 1});
+    return pruned.ok() && pruned->warnings.size() == 1 &&
+           absl::StrContains(pruned->warnings[0], left) &&
+           pruned->deleted ==
+               std::vector<std::string>{copy() + "/step_00000001"};
+  });
+  ExpectAsNobody([&] {
+    const auto removed = RemoveStaleTemporaries(copy());
+    return removed.ok() && removed->warnings.size() == 1 &&
+           absl::StrContains(removed->warnings[0], left);
+  });
+  EXPECT_TRUE(FileExists(left));
+}
+
+TEST_F(PermissionTest, AFolderMayBeALinkIntoOneThatCannotBeRead) {
+  Save(1);
+  SetUpCopy();
+  const std::string link = copy() + "/link", foreign = root_ + "/foreign";
+  ASSERT_TRUE(MakeDirectories(foreign + "/own").ok());
+  ASSERT_EQ(symlink((foreign + "/own").c_str(), link.c_str()), 0);
+  Allow(foreign + "/own", 0777);
+  Allow(foreign, 0311);
+  ExpectAsNobody([&] { return CheckpointWriter::Begin(link, 2).ok(); });
 }
 
 TEST_F(CheckpointTest, TheModelNeedsNoOtherFile) {
@@ -508,6 +569,15 @@ TEST_F(CheckpointTest, PruneCountsFromTheNewestGoodOne) {
   EXPECT_THAT(Names(), ElementsAre("step_00000002", "step_00000003"));
 }
 
+TEST_F(CheckpointTest, PruneDoesNotCountWhatIsKnownToBeDamaged) {
+  for (int64_t step : {1, 2, 3, 4}) Save(step);
+  const auto pruned =
+      PruneCheckpoints(directory_, {.keep_last = 2, .damaged = {3}});
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  EXPECT_THAT(Names(),
+              ElementsAre("step_00000002", "step_00000003", "step_00000004"));
+}
+
 TEST_F(CheckpointTest, PruneDoesNotReadACheckpointThatWasJustVerified) {
   Save(1);
   const std::string newest = Save(2);
@@ -571,9 +641,11 @@ TEST_F(CheckpointTest, StaleTemporariesAreRemoved) {
   Overwrite(directory_ + "/.tmp-step_00000002/state.json", "{");
   const auto removed = RemoveStaleTemporaries(directory_);
   ASSERT_TRUE(removed.ok()) << removed.status();
-  EXPECT_THAT(*removed, ElementsAre(directory_ + "/.tmp-step_00000002"));
+  EXPECT_THAT(removed->deleted,
+              ElementsAre(directory_ + "/.tmp-step_00000002"));
+  EXPECT_THAT(removed->warnings, IsEmpty());
   EXPECT_THAT(Names(), ElementsAre("step_00000001"));
-  EXPECT_THAT(RemoveStaleTemporaries(directory_ + "/absent").value(),
+  EXPECT_THAT(RemoveStaleTemporaries(directory_ + "/absent").value().deleted,
               IsEmpty());
 }
 

@@ -115,6 +115,16 @@ TEST(LauncherTest, EndsTheOthersWhenOneFails) {
   EXPECT_LT(outcome.elapsed, absl::Seconds(8));
 }
 
+// The exit code of signal 0, which is none.
+TEST(LauncherTest, ExitCode128IsAFailure) {
+  const Outcome outcome =
+      LaunchShell("if [ $RANK = 1 ]; then exit 128; fi; sleep 20", Ranks(2));
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 128);
+  EXPECT_THAT(outcome.err, HasSubstr("rank 1 of 2 exited with code 128; "));
+  EXPECT_LT(outcome.elapsed, absl::Seconds(8));
+}
+
 TEST(LauncherTest, ASuspendedRankEndsInItsOwnWay) {
   const Outcome outcome = LaunchShell(
       "trap 'echo saved; exit 143' TERM; if [ $RANK = 1 ]; then kill -STOP $$; "

@@ -303,7 +303,7 @@ TEST(TcpTest, ListensAtOneAddressOnly) {
   EXPECT_TRUE(ConnectOnce("127.0.0.2", port, deadline).ok());
   EXPECT_FALSE(ConnectOnce("127.0.0.1", port, deadline).ok());
   EXPECT_THAT(std::string(ListenAt("127.0.0.2", port).status().message()),
-              HasSubstr("Address already in use"));
+              HasSubstr("Address already in use; set MASTER_PORT"));
 }
 
 TEST(TcpTest, ListensAtNamesAndEverywhere) {

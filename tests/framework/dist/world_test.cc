@@ -178,6 +178,19 @@ TEST(WorldTest, ReadsSlurm) {
   EXPECT_EQ(Parse(With(Slurm(), "SLURM_RESTART_COUNT", "2"))->restart_count, 2);
 }
 
+TEST(WorldTest, ThePortOfAJobDependsOnItsStep) {
+  EXPECT_EQ(Parse(With(Slurm(), "SLURM_STEP_ID", "0"))->master_port, 24567);
+  EXPECT_EQ(Parse(With(Slurm(), "SLURM_STEP_ID", "6"))->master_port, 20549);
+  // A step that Slurm reserves, and a job of a federation.
+  const Environment large = With(With(Slurm(), "SLURM_STEP_ID", "4294967290"),
+                                 "SLURM_JOB_ID", "2214592513");
+  EXPECT_EQ(Parse(large)->master_port, 20643);
+  EXPECT_EQ(
+      Parse(With(With(Slurm(), "SLURM_JOB_ID", "none"), "MASTER_PORT", "1234"))
+          ->master_port,
+      1234);
+}
+
 TEST(WorldTest, RankZeroIsOnTheFirstNodeOfTheJobStep) {
   const Environment both = With(Slurm(), "SLURM_JOB_NODELIST", "gpu[01-04]");
   EXPECT_EQ(Parse(both)->master_addr, "gpu03");
@@ -216,6 +229,26 @@ TEST(WorldTest, SlurmSpreadsAnOddTaskToo) {
   const auto world = Parse(environment);
   ASSERT_TRUE(world.ok()) << world.status();
   EXPECT_EQ(world->local_world_size, 3);
+}
+
+TEST(WorldTest, SlurmSaysHowManyTasksANodeHas) {
+  auto environment = Slurm();
+  environment["SLURM_NTASKS"] = "5";
+  environment["SLURM_LOCALID"] = "3";
+  environment["SLURM_STEP_TASKS_PER_NODE"] = "4,1";
+  environment["SLURM_NODEID"] = "0";
+  const auto uneven = Parse(environment);
+  ASSERT_TRUE(uneven.ok()) << uneven.status();
+  EXPECT_EQ(uneven->local_world_size, 4);
+  // The job has four tasks a node, the step two.
+  environment = Slurm();
+  environment["SLURM_NTASKS_PER_NODE"] = "4";
+  environment["SLURM_STEP_TASKS_PER_NODE"] = "2(x2)";
+  environment["SLURM_NODEID"] = "1";
+  EXPECT_EQ(Parse(environment)->local_world_size, 2);
+  environment["SLURM_STEP_TASKS_PER_NODE"] = "1(x1),3";
+  EXPECT_EQ(Parse(environment)->local_world_size, 3);
+  EXPECT_EQ(Parse(Without(environment, "SLURM_NODEID"))->local_world_size, 4);
 }
 
 struct BadCase {
@@ -265,6 +298,22 @@ INSTANTIATE_TEST_SUITE_P(
                 "SLURM_PROCID=4 must be less than SLURM_NTASKS=4"},
         BadCase{"SlurmAgainstWorldSize", With(Slurm(), "WORLD_SIZE", "3"),
                 "WORLD_SIZE=3 contradicts SLURM_NTASKS=4"},
+        BadCase{"SlurmNoTasksOfNode",
+                With(With(Slurm(), "SLURM_STEP_TASKS_PER_NODE", "2(x2)"),
+                     "SLURM_NODEID", "2"),
+                "SLURM_STEP_TASKS_PER_NODE=2(x2) has no number of tasks for "
+                "SLURM_NODEID=2"},
+        BadCase{"SlurmTasksOfNodeNoNumber",
+                With(With(Slurm(), "SLURM_STEP_TASKS_PER_NODE", "two"),
+                     "SLURM_NODEID", "0"),
+                "SLURM_STEP_TASKS_PER_NODE=two has no number"},
+        BadCase{"SlurmLocalRankTooLarge",
+                With(With(Slurm(), "SLURM_STEP_TASKS_PER_NODE", "1,3"),
+                     "SLURM_NODEID", "0"),
+                "SLURM_LOCALID=1 must be less than "
+                "SLURM_STEP_TASKS_PER_NODE=1"},
+        BadCase{"SlurmJobNoNumber", With(Slurm(), "SLURM_JOB_ID", "none"),
+                "SLURM_JOB_ID=none must be an integer in [0, 4294967295]"},
         BadCase{"SlurmNoHost", Without(Slurm(), "SLURM_STEP_NODELIST"),
                 "neither MASTER_ADDR nor SLURM_STEP_NODELIST is set"}),
     [](const auto& info) { return info.param.name; });

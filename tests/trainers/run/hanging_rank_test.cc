@@ -44,15 +44,25 @@ constexpr char kEach[] = "HANGING_RANK_TEST_EACH";
 // After the graph's first launches.
 constexpr int64_t kLastGoodStep = 5;
 
+// Longer than the limit.
+constexpr absl::Duration kSlow = absl::Seconds(12);
+
 // Makes steps slow enough for the heartbeat to see two of them begin. Can hang
-// after kLastGoodStep.
+// after kLastGoodStep, or be slow as a console is whose reader is.
 class SlowObserver : public RunObserver {
  public:
   bool hangs = false;
+  bool writes_slowly = false;
 
   absl::Status OnStepEnd(int64_t step) override {
     absl::SleepFor(absl::Milliseconds(300));
     if (hangs && step == kLastGoodStep) absl::SleepFor(absl::Minutes(5));
+    if (writes_slowly && step == kLastGoodStep) absl::SleepFor(kSlow);
+    return absl::OkStatus();
+  }
+
+  absl::Status OnValidationEnd(const EvalRecord& /*record*/) override {
+    if (writes_slowly) absl::SleepFor(kSlow);
     return absl::OkStatus();
   }
 };
@@ -64,6 +74,7 @@ RunConfig Config(const std::string& mode) {
   if (mode.empty()) {
     sets.push_back("checkpoint.every_steps=4");
     sets.push_back("layout.zero=1");
+    sets.push_back("training.eval_every_steps=6");
     return ToyConfig("configs/tiny_cpu.pbtxt", sets);
   }
   sets.push_back(absl::StrCat("execution.mode=", mode));
@@ -86,12 +97,13 @@ absl::Status TrainAsRank() {
                    Session::Create(Config(std::getenv(kMode)), options));
   SlowObserver slow;
   slow.hangs = scenario == "hang" && world.rank == 1;
+  slow.writes_slowly = scenario == "slow_output" && world.rank == 0;
   TrainerOptions trainer_options = {.observers = {&slow}};
   if (scenario == "slow_checkpoint") {
     trainer_options.write_point = [](absl::string_view operation) {
       if (absl::StartsWith(operation, "create ") &&
           absl::StrContains(operation, "manifest.json")) {
-        absl::SleepFor(absl::Seconds(12));
+        absl::SleepFor(kSlow);
       }
     };
   }
@@ -158,6 +170,7 @@ class HangingRankTest : public testing::Test {
     hanging_ = NewFolder("named");
     whole_steps_ = NewFolder("whole_steps");
     slow_ = NewFolder("slow");
+    slow_output_ = NewFolder("slow_output");
     launches_ = std::make_unique<ParallelLaunches>(/*at_once=*/2);
     launches_->Add(hanging_,
                    [] { return TrainRanks(2, hanging_, "hang", ""); });
@@ -166,15 +179,19 @@ class HangingRankTest : public testing::Test {
     });
     launches_->Add(slow_,
                    [] { return TrainRanks(4, slow_, "slow_checkpoint", ""); });
+    launches_->Add(slow_output_, [] {
+      return TrainRanks(2, slow_output_, "slow_output", "");
+    });
   }
   static void TearDownTestSuite() {
     launches_.reset();
-    for (const std::string& folder : {hanging_, whole_steps_, slow_}) {
+    for (const std::string& folder :
+         {hanging_, whole_steps_, slow_, slow_output_}) {
       RemoveTree(folder).IgnoreError();
     }
   }
 
-  static inline std::string hanging_, whole_steps_, slow_;
+  static inline std::string hanging_, whole_steps_, slow_, slow_output_;
   static inline std::unique_ptr<ParallelLaunches> launches_;
 };
 
@@ -195,6 +212,13 @@ TEST_F(HangingRankTest, RanksWaitForASlowCheckpointOutsideOfCommunications) {
   const LaunchedTests ranks = launches_->Result(slow_);
   EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
   EXPECT_THAT(ranks.output, Not(HasSubstr("which writes a checkpoint")));
+}
+
+TEST_F(HangingRankTest, RanksWaitForAConsoleThatIsSlowToRead) {
+  const LaunchedTests ranks = launches_->Result(slow_output_);
+  EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
+  EXPECT_THAT(ranks.output, AllOf(HasSubstr("which shows its progress"),
+                                  HasSubstr("which writes the log")));
 }
 
 TEST(GpuHangingRankTest, IsNamedByEveryRankInEagerStepsAndGraphs) {

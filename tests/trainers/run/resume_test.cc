@@ -472,6 +472,20 @@ TEST(ResumeTest, ResumesAndSavesDespiteADamagedNewerCheckpoint) {
   EXPECT_EQ(Records(run, "resume").back()["step"], 20);
 }
 
+TEST(ResumeTest, ADamagedCheckpointIsNotOneOfTheNewestTwo) {
+  const std::string run = Folder("damaged_between");
+  ASSERT_EQ(Shell(ToyTrain({"--set checkpoint.every_steps=10", "--out=" + run}))
+                .exit_code,
+            0);
+  Damage(run + "/checkpoints/step_00000020/model.safetensors");
+  const Outcome resumed =
+      Shell(ToyTrain({"--set checkpoint.every_steps=9", "--out=" + run,
+                      "--set training.steps=27"}));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_THAT(ListDirectory(run + "/checkpoints").value(),
+              ElementsAre("step_00000018", "step_00000020", "step_00000027"));
+}
+
 TEST(ResumeTest, ResumesOnlyWithTheSameDataInTheSameOrder) {
   const std::string run = Folder("same_data");
   const std::string documents = "--set data.synthetic.document_tokens=9 ";
