@@ -170,7 +170,7 @@ absl::Status RequireCapability(const AttentionProblem& problem, int least) {
   return absl::UnimplementedError(absl::StrCat(
       "needs compute capability ", CapabilityName(least),
       " or newer; this GPU has ", CapabilityName(problem.compute_capability),
-      ": use a newer GPU or NAIVE"));
+      ": use a newer GPU"));
 }
 
 AttentionMask<int64_t> MaskOf(const AttentionProblem& problem) {

@@ -63,7 +63,9 @@ class SelfAttentionOp : public Op {
   void Backward(const BackwardArgs& args) const override {
     AttentionArgs call = ArgsOf(args.operands);
     call.phases = args.phases;
-    const HeadSlices slices = Slice(args.d_operands[kQkv].grad);
+    const at::Tensor& d_qkv = args.d_operands[kQkv].grad;
+    const HeadSlices slices =
+        Slice(d_qkv.defined() ? d_qkv : at::empty_like(args.operands[kQkv]));
     AttentionGrads grads{slices.q_bhsd, slices.k_bgtd, slices.v_bgtd};
     const GradTarget d_sinks =
         spec_.problem.sinks ? args.d_operands.back() : GradTarget();
@@ -81,8 +83,9 @@ class SelfAttentionOp : public Op {
   int64_t ForwardWorkspaceBytes() const override {
     return memory_.forward_bytes;
   }
-  int64_t BackwardWorkspaceBytes(Positions) const override {
-    return memory_.backward_bytes;
+  int64_t BackwardWorkspaceBytes(Positions wanted) const override {
+    return memory_.backward_bytes +
+           (wanted.Has(kQkv) ? 0 : operand(kQkv).bytes());
   }
 
   std::vector<MatrixProduct> Products() const override {

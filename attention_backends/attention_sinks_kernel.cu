@@ -57,16 +57,17 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) *row.Lse(p) = with_sink;
 }
 
-// A block sums a chunk of a head's rows.
+// A block sums a chunk of a head's rows. Heads are in the grid's first
+// dimension, because there may be more than 65,535.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     SinkGradientsKernel(const SinkParams p) {
   __shared__ float scratch[device::kWarp];
-  const int head = blockIdx.y, lane = threadIdx.x % device::kWarp;
+  const int head = blockIdx.x, lane = threadIdx.x % device::kWarp;
   const float sink = p.sinks[head];
   float sum = 0;  // of this lane's columns
   for (int64_t token =
-           int64_t{blockIdx.x} * kWarps + threadIdx.x / device::kWarp;
+           int64_t{blockIdx.y} * kWarps + threadIdx.x / device::kWarp;
        token < p.batch * p.sequence; token += int64_t{p.chunks} * kWarps) {
     const Row row = Row::At(p, token, head);
     const float weight = expf(sink - *row.Lse(p));
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   sum = device::BlockSum(sum, scratch);
-  if (threadIdx.x == 0) p.partial[head * p.chunks + blockIdx.x] = sum;
+  if (threadIdx.x == 0) p.partial[head * p.chunks + blockIdx.y] = sum;
 }
 
 __global__ void __launch_bounds__(device::kWarp)
@@ -107,7 +108,7 @@ cudaError_t LaunchApplySinks(const SinkParams& p, cudaStream_t stream) {
 
 cudaError_t LaunchSinkGradients(const SinkParams& p, cudaStream_t stream) {
   return WithType(p.type, [&]<typename T>(T) {
-    SinkGradientsKernel<T><<<dim3(p.chunks, p.heads), kThreads, 0, stream>>>(p);
+    SinkGradientsKernel<T><<<dim3(p.heads, p.chunks), kThreads, 0, stream>>>(p);
     SumSinkGradientsKernel<<<p.heads, device::kWarp, 0, stream>>>(p);
     return cudaGetLastError();
   });

@@ -7,19 +7,24 @@ constexpr int kWarp = 32;
 constexpr unsigned kFullWarp = 0xffffffff;
 constexpr int kThreads = 256;
 
+// The number of blocks that look at a sequence.
+__host__ __device__ int Chunks(int sequence) {
+  return (sequence + kThreads - 1) / kThreads;
+}
+
 // A warp looks at 32 tokens of a sequence. For each that is its document's last
 // it writes the ends of the whole document, of which the position tells the
 // length: no warp waits for another, and each end is written once.
 __global__ void __launch_bounds__(kThreads)
     DocumentBoundsKernel(const DocumentBoundsParams p) {
-  const int64_t row = blockIdx.x;  // of M B
-  const int micro_batch = blockIdx.x / p.batch;
+  const int chunks = Chunks(p.sequence);
+  const int64_t row = blockIdx.x / chunks;  // of M B
+  const int64_t micro_batch = row / p.batch;
   const int64_t* const positions = p.positions + row * p.sequence;
-  int* const begins =
-      p.bounds + (row + int64_t{micro_batch} * p.batch) * p.sequence;
+  int* const begins = p.bounds + (row + micro_batch * p.batch) * p.sequence;
   int* const ends = begins + int64_t{p.batch} * p.sequence;
   const int lane = threadIdx.x % kWarp;
-  const int token = blockIdx.y * kThreads + threadIdx.x;
+  const int token = blockIdx.x % chunks * kThreads + threadIdx.x;
   int begin = 0;
   bool is_last = false;
   if (token < p.sequence) {
@@ -42,9 +47,9 @@ __global__ void __launch_bounds__(kThreads)
 
 cudaError_t LaunchDocumentBounds(const DocumentBoundsParams& p,
                                  cudaStream_t stream) {
-  // There may be more than 65,535 sequences, the most in the second dimension.
-  const dim3 blocks(p.micro_batches * p.batch,
-                    (p.sequence + kThreads - 1) / kThreads);
+  // In one dimension: there may be more than 65,535 sequences or chunks, the
+  // most in another.
+  const int blocks = p.micro_batches * p.batch * Chunks(p.sequence);
   DocumentBoundsKernel<<<blocks, kThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }

@@ -38,8 +38,9 @@ AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
                                     const ProgramTarget& target);
 
 // The parameter blocks of a model in the order in which its programs read them.
-// `frozen` and `muon` are patterns of ProgramTarget; InvalidArgument for one
-// that matches no parameter, or only part of a fused block.
+// `frozen` and `muon` are patterns of ProgramTarget. NotFound for one that
+// matches no parameter, InvalidArgument if those of one list together match
+// only part of a fused block.
 absl::StatusOr<std::vector<ParameterBlockSpec>> LmParameters(
     const ModelShape& shape, const std::vector<std::string>& frozen,
     const std::vector<std::string>& muon = {});

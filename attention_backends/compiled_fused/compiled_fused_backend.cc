@@ -25,9 +25,6 @@ namespace {
 constexpr int64_t kMaxLength = int64_t{1} << 30;
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
 
-// The oldest compute capability that CUDA 13 compiles for.
-constexpr int kMinCapability = 75;
-
 absl::Status CheckDtype(const AttentionProblem& problem) {
   switch (problem.dtype) {
     case at::kFloat:
@@ -47,7 +44,7 @@ absl::Status CheckDtype(const AttentionProblem& problem) {
 }
 
 absl::Status CheckGpu(const AttentionProblem& p) {
-  RETURN_IF_ERROR(RequireCapability(p, kMinCapability));
+  RETURN_IF_ERROR(RequireCapability(p, 80));
   if (std::max(p.s, p.t) > kMaxLength || p.b * p.h * p.s > kMaxRows) {
     return absl::UnimplementedError(absl::StrCat(
         "supports lengths up to ", kMaxLength, " and up to ", kMaxRows,

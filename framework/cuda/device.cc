@@ -24,14 +24,18 @@
 namespace tessera {
 namespace {
 
+// Every source is compiled for this or newer (tools/cuda/cuda_library.bzl).
+constexpr int kLeastCapability = 80;
+
 absl::StatusOr<int> CapabilityLimit() {
   const char* const value = std::getenv("TESSERA_MAX_COMPUTE_CAPABILITY");
   int limit = std::numeric_limits<int>::max();
-  if (value != nullptr && (!absl::SimpleAtoi(value, &limit) || limit < 10)) {
+  if (value != nullptr &&
+      (!absl::SimpleAtoi(value, &limit) || limit < kLeastCapability)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the environment variable TESSERA_MAX_COMPUTE_CAPABILITY "
                      "is '",
-                     value, "'; it must be a number like 80, for 8.0"));
+                     value, "'; it must be a number from 80, for 8.0"));
   }
   return limit;
 }
@@ -79,12 +83,30 @@ std::string CudaDeviceName(int index) {
 absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
                                           absl::string_view use_cpu) {
   RETURN_IF_ERROR(CapabilityLimit().status());
-  if constexpr (kCudaBuild) return cuda::OpenDevice(index, use_cpu);
+  if constexpr (kCudaBuild) {
+    ASSIGN_OR_RETURN(DeviceInfo gpu, cuda::OpenDevice(index, use_cpu));
+    RETURN_IF_ERROR(CheckRunsKernels(gpu, use_cpu));
+    return gpu;
+  }
   return absl::FailedPreconditionError(absl::StrCat(
       "CUDA device ", index,
       " was requested, but this program was built without CUDA; build with "
       "--config=cuda for a machine with a GPU, or use "
       "the CPU: ",
+      use_cpu));
+}
+
+absl::Status CheckRunsKernels(const DeviceInfo& gpu,
+                              absl::string_view use_cpu) {
+  if (gpu.compute_capability >= kLeastCapability) return absl::OkStatus();
+  const auto name = [](int capability) {
+    return absl::StrCat(capability / 10, ".", capability % 10);
+  };
+  return absl::FailedPreconditionError(absl::StrCat(
+      "CUDA device ", int{gpu.device.index()}, ", ", gpu.name,
+      ", has compute capability ", name(gpu.compute_capability),
+      "; the kernels need ", name(kLeastCapability),
+      " or newer; use another GPU (CUDA_VISIBLE_DEVICES), or the CPU: ",
       use_cpu));
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "c10/core/Device.h"
@@ -43,12 +44,17 @@ std::string CudaDeviceName(int index);
 
 // Opens the `index`-th visible GPU and makes it the calling thread's current
 // device. FailedPrecondition if this build has no CUDA, or the machine has no
-// GPU or none with that index; ResourceExhausted if the GPU has no memory left
-// for this process. The message says which, and what to change.
+// GPU, none with that index, or one that CheckRunsKernels() refuses;
+// ResourceExhausted if the GPU has no memory left for this process. The message
+// says which, and what to change.
 // `use_cpu` is how the user of this program selects the CPU instead.
 absl::StatusOr<DeviceInfo> OpenCudaDevice(
     int index, absl::string_view use_cpu =
                    "--set training.device=CPU, or configs/tiny_cpu.pbtxt");
+
+// FailedPrecondition if our kernels are not compiled for `gpu`: if it is older
+// than compute capability 8.0. `use_cpu` is as for OpenCudaDevice().
+absl::Status CheckRunsKernels(const DeviceInfo& gpu, absl::string_view use_cpu);
 
 // 90 for compute capability 9.0; 0 on a CPU. Limited by the environment
 // variable TESSERA_MAX_COMPUTE_CAPABILITY, which makes it possible to test and

@@ -54,7 +54,7 @@ std::vector<MuonSlice> MuonSlices(absl::Span<const ParameterSlice> parameters,
 
 // The dtype of X and its products: FP16, in which the iteration errs about an
 // eighth as much as in the paper's BF16, unless the policy's products are in
-// FP32.
+// FP32 or TF32.
 at::ScalarType MuonDtype(const PrecisionPolicy& precision);
 
 // The number of Newton-Schulz steps before each multiplication of X.

@@ -62,6 +62,22 @@ void ValidateDecay(const Shape& shape, const Violations& violations) {
   CheckFinalRatio(shape.final_ratio(), violations);
 }
 
+// MuonOptions has Muon's rate as a multiple of AdamW's, in FP32.
+void ValidateMuonRate(const OptimizerConfig& config,
+                      const Violations& violations) {
+  const double lr = config.muon().lr(), adamw_lr = config.adamw().lr();
+  std::vector<Violation> broken;
+  const Violations found(&broken);
+  found.CheckPositiveInFp32(lr, "");
+  found.CheckPositiveInFp32(adamw_lr, "");
+  if (!broken.empty()) return;  // reported by their own messages, or absent
+  found.CheckPositiveInFp32(lr / adamw_lr, "");
+  if (broken.empty()) return;
+  violations.Add("muon.lr",
+                 absl::StrCat("is ", lr, ", whose ratio to adamw.lr, ",
+                              adamw_lr, ", ", broken[0].message));
+}
+
 }  // namespace
 
 void Validate(const OptimizerConfig& config, Violations violations) {
@@ -74,6 +90,7 @@ void Validate(const OptimizerConfig& config, Violations violations) {
   }
   Validate(config.schedule(), violations.In("schedule"));
   Validate(config.muon(), violations.In("muon"));
+  ValidateMuonRate(config, violations);
   CheckBeta(config.ema().decay(), "decay", violations.In("ema"));
   if (!config.has_clip_norm()) return;
   if (config.clip_norm() > 0) {

@@ -2,13 +2,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/precision/loss_scaler.h"
 
 namespace tessera {
 namespace {
 
 void ValidateLossScaler(const LossScalerConfig& config,
                         const Violations& violations) {
-  violations.CheckPositiveInFp32(config.initial_scale(), "initial_scale");
+  const double scale = config.initial_scale();
+  if (scale > 0 && scale < LossScaler::kMinScale) {
+    violations.Add("initial_scale",
+                   absl::StrCat("must be at least ", LossScaler::kMinScale,
+                                " (2^-24); is ", scale));
+  } else {
+    violations.CheckPositiveInFp32(scale, "initial_scale");
+  }
   const double growth = config.growth_factor();
   if (growth > 1) {
     violations.CheckPositiveInFp32(growth, "growth_factor");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,10 +14,18 @@
 namespace tessera {
 namespace {
 
-int64_t Matches(const std::string& pattern, const ParameterBlockSpec& block) {
-  return std::count_if(
-      block.members.begin(), block.members.end(),
-      [&](const ParameterSpec& p) { return NameMatches(pattern, p.name); });
+bool MatchesAny(absl::Span<const std::string> patterns,
+                const ParameterSpec& parameter) {
+  return absl::c_any_of(patterns, [&](const std::string& pattern) {
+    return NameMatches(pattern, parameter.name);
+  });
+}
+
+bool MatchesAny(absl::Span<const std::string> patterns,
+                const ParameterBlockSpec& block) {
+  return absl::c_any_of(block.members, [&](const ParameterSpec& member) {
+    return MatchesAny(patterns, member);
+  });
 }
 
 // Whether Muon can update a block.
@@ -24,24 +33,21 @@ bool IsTrainedMatrix(const ParameterBlockSpec& block) {
   return block.trainable && block.members.front().shape.size() == 2;
 }
 
-// An error for a pattern of `field` that matches only part of a block. `advice`
-// says what to do with its members instead.
+// An error if the patterns of `field` together match only part of a block.
+// `advice` says what to do with its members instead.
 absl::Status CheckMatchesWhole(const ParameterBlockSpec& block,
                                absl::string_view field,
-                               const std::string& pattern,
+                               absl::Span<const std::string> patterns,
                                absl::string_view advice) {
-  const int64_t hits = Matches(pattern, block);
-  if (hits == 0 || hits == static_cast<int64_t>(block.members.size())) {
-    return absl::OkStatus();
+  std::vector<absl::string_view> matched, others;
+  for (const ParameterSpec& member : block.members) {
+    (MatchesAny(patterns, member) ? matched : others).push_back(member.name);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " pattern '", pattern, "' matches only part of ",
-                   block.name, ", whose members are one fused matrix (",
-                   absl::StrJoin(block.members, ", ",
-                                 [](std::string* out, const ParameterSpec& p) {
-                                   absl::StrAppend(out, p.name);
-                                 }),
-                   "); ", advice));
+  if (matched.empty() || others.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      field, " matches only part of ", block.name,
+      ", whose members are one fused matrix: ", absl::StrJoin(matched, ", "),
+      ", but not ", absl::StrJoin(others, ", "), "; ", advice));
 }
 
 }  // namespace
@@ -77,12 +83,8 @@ Value ProgramBuilder::Constant(absl::string_view name, TensorType type,
 }
 
 Weight ProgramBuilder::Parameter(ParameterBlockSpec spec) {
-  for (const std::string& pattern : target_.frozen) {
-    if (Matches(pattern, spec) > 0) spec.trainable = false;
-  }
-  for (const std::string& pattern : target_.muon) {
-    spec.muon |= IsTrainedMatrix(spec) && Matches(pattern, spec) > 0;
-  }
+  if (MatchesAny(target_.frozen, spec)) spec.trainable = false;
+  spec.muon |= IsTrainedMatrix(spec) && MatchesAny(target_.muon, spec);
   spec.row_moments = spec.muon && target_.muon_row_moments;
   const std::string path = program_.ScopePath(scope_);
   spec.unit = path.substr(0, path.find('/'));
@@ -166,38 +168,42 @@ ProgramBuilder::Scope::~Scope() {
 absl::Status ProgramBuilder::CheckFrozenPatterns() const {
   const std::vector<ParameterBlockSpec>& blocks = program_.parameters_;
   for (const std::string& pattern : target_.frozen) {
-    bool matched = false;
-    for (const ParameterBlockSpec& block : blocks) {
-      matched |= Matches(pattern, block) > 0;
-      RETURN_IF_ERROR(CheckMatchesWhole(block, "model.frozen", pattern,
-                                        "freeze all of them or none"));
+    if (absl::c_any_of(blocks, [&](const ParameterBlockSpec& block) {
+          return MatchesAny({pattern}, block);
+        })) {
+      continue;
     }
-    if (matched) continue;
-    return absl::InvalidArgumentError(
+    return absl::NotFoundError(
         absl::StrCat("model.frozen pattern '", pattern,
                      "' matches no parameter; names look like ",
                      blocks.front().members.front().name, " and ",
                      blocks.back().members.front().name));
   }
+  for (const ParameterBlockSpec& block : blocks) {
+    RETURN_IF_ERROR(CheckMatchesWhole(block, "model.frozen", target_.frozen,
+                                      "freeze all of them or none"));
+  }
   return absl::OkStatus();
 }
 
 absl::Status ProgramBuilder::CheckMuonPatterns() const {
+  const std::vector<ParameterBlockSpec>& blocks = program_.parameters_;
   for (const std::string& pattern : target_.muon) {
-    bool matched = false;
-    for (const ParameterBlockSpec& block : program_.parameters_) {
-      if (!IsTrainedMatrix(block)) continue;
-      matched |= Matches(pattern, block) > 0;
-      RETURN_IF_ERROR(
-          CheckMatchesWhole(block, "optimizer.muon.patterns", pattern,
-                            "name all of them, because they are updated "
-                            "together"));
+    if (absl::c_any_of(blocks, [&](const ParameterBlockSpec& block) {
+          return IsTrainedMatrix(block) && MatchesAny({pattern}, block);
+        })) {
+      continue;
     }
-    if (matched) continue;
-    return absl::InvalidArgumentError(
+    return absl::NotFoundError(
         absl::StrCat("optimizer.muon.patterns pattern '", pattern,
                      "' matches no matrix that is trained; names look like ",
-                     program_.parameters_.back().members.front().name));
+                     blocks.back().members.front().name));
+  }
+  for (const ParameterBlockSpec& block : blocks) {
+    if (!IsTrainedMatrix(block)) continue;
+    RETURN_IF_ERROR(CheckMatchesWhole(
+        block, "optimizer.muon.patterns", target_.muon,
+        "name all of them, because they are updated together"));
   }
   return absl::OkStatus();
 }

@@ -164,8 +164,8 @@ class ProgramBuilder {
     ProgramBuilder& builder_;
   };
 
-  // InvalidArgument if a pattern of ProgramTarget matches nothing, or only part
-  // of a fused block.
+  // NotFound if a pattern of ProgramTarget matches nothing. InvalidArgument if
+  // its frozen or its muon patterns together match only part of a fused block.
   absl::StatusOr<Program> Build() &&;
 
  private:

@@ -18,6 +18,7 @@
 #include "tests/framework/ops/op_test_util.h"
 #include "tests/framework/ops/ops_as_functions.h"
 #include "tests/testing/gradcheck.h"
+#include "tests/testing/gradient_state.h"
 #include "torch/csrc/autograd/autograd.h"
 
 namespace tessera {
@@ -90,13 +91,15 @@ TEST_P(SelfAttentionOf, AgreesWithFiniteDifferences) {
   EXPECT_TRUE(testing::Gradcheck(check));
 }
 
-TEST(SelfAttention, DifferentiatesSinks) {
-  const at::Tensor qkv = RandomQkv(at::kDouble);
-  const testing::OneParameter sinks =
-      testing::MakeParameter({kHeads}, testing::Fp64(at::kCPU));
-  SelfAttentionSpec spec = Spec(FindBackend("FLASH_TILED"), qkv);
-  spec.problem.sinks = true;
-  const testing::OpFn attend = [&](const std::vector<at::Tensor>& in) {
+testing::OneParameter MakeSinks() {
+  return testing::MakeParameter({kHeads}, testing::Fp64(at::kCPU));
+}
+
+// Attention in FP64, with sinks, as a function of qkv.
+testing::OpFn AttentionWith(const testing::OneParameter& sinks) {
+  return [p = sinks.p](const std::vector<at::Tensor>& in) {
+    SelfAttentionSpec spec = Spec(FindBackend("FLASH_TILED"), in[0]);
+    spec.problem.sinks = true;
     return testing::RunAsFunction(
         {.build =
              [&](ProgramBuilder& b, const std::vector<Value>& x, Weight w) {
@@ -104,13 +107,49 @@ TEST(SelfAttention, DifferentiatesSinks) {
                return SelfAttention(b, x[0], spec);
              },
          .precision = testing::PolicyFor(at::kDouble, at::kDouble),
-         .parameter = sinks.p},
+         .parameter = p},
         in);
   };
-  EXPECT_TRUE(testing::Gradcheck({.fn = attend,
+}
+
+TEST(SelfAttention, DifferentiatesSinks) {
+  const at::Tensor qkv = RandomQkv(at::kDouble);
+  const testing::OneParameter sinks = MakeSinks();
+  EXPECT_TRUE(testing::Gradcheck({.fn = AttentionWith(sinks),
                                   .inputs = {qkv},
                                   .store = sinks.store.get(),
                                   .parameters = {sinks.p}}));
+}
+
+// As when everything but the sinks is frozen.
+TEST(SelfAttention, DifferentiatesSinksAlone) {
+  const testing::OneParameter sinks = MakeSinks();
+  const auto gradient = [&](bool also_of_qkv) {
+    testing::BeginGradients(*sinks.store);
+    const at::Tensor qkv =
+        RandomQkv(at::kDouble).set_requires_grad(also_of_qkv);
+    const at::Tensor o = AttentionWith(sinks)({qkv});
+    torch::autograd::backward({o}, {at::ones_like(o)});
+    return sinks.p->grad().clone();
+  };
+  const at::Tensor alone = gradient(/*also_of_qkv=*/false);
+  EXPECT_TRUE((alone != 0).all().item<bool>());
+  EXPECT_TRUE(at::equal(alone, gradient(/*also_of_qkv=*/true)));
+}
+
+TEST(SelfAttention, CountsGradientsThatNothingWants) {
+  const at::Tensor qkv = RandomQkv(at::kDouble);
+  ProgramBuilder b({.precision = PrecisionPolicy::Uniform(at::kDouble)});
+  SelfAttentionSpec spec = Spec(FindBackend("FLASH_TILED"), qkv);
+  spec.problem.sinks = true;
+  spec.sinks =
+      b.Parameter({.name = "z", .members = {{"z", {kHeads}, Init::kZeros}}});
+  b.Output(
+      SelfAttention(b, b.Input("qkv", {qkv.sizes().vec(), at::kDouble}), spec));
+  const Program program = std::move(b).Build().value();
+  const Op& op = *program.ops()[0].op;
+  EXPECT_EQ(op.BackwardWorkspaceBytes({1}) - op.BackwardWorkspaceBytes({0, 1}),
+            static_cast<int64_t>(qkv.nbytes()));
 }
 
 TEST(SelfAttention, ReturnsTheBackendsStatus) {

@@ -58,5 +58,21 @@ TEST(GpuDocumentBounds, OfManySequences) {
   EXPECT_TRUE((bounds.cpu() == expected).all().item<bool>());
 }
 
+// More blocks than a grid's second dimension has.
+TEST(GpuDocumentBounds, OfALongSequence) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  constexpr int64_t kTokens = 65'536 * 256 + 1, kLength = 1000;
+  const at::Tensor token = at::arange(kTokens, at::device(at::kCUDA));
+  const at::Tensor position = token.remainder(kLength);
+  const at::Tensor bounds =
+      at::full({1, 2, 1, kTokens}, -7, at::dtype(at::kInt).device(at::kCUDA));
+  DocumentBounds(position.view({1, 1, kTokens}), bounds);
+  const at::Tensor begin = token - position;
+  EXPECT_TRUE((bounds[0][0][0] == begin).all().item<bool>());
+  EXPECT_TRUE((bounds[0][1][0] == (begin + kLength).clamp_max(kTokens))
+                  .all()
+                  .item<bool>());
+}
+
 }  // namespace
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Tensors of more than 2^31 elements, and more sequences than a grid has rows:
-// compares the last of many heads with a separate run on that head.
+// Tensors of more than 2^31 elements, and more sequences or heads than a grid
+// has rows: compares the last of many heads with a separate run on that head.
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +10,7 @@
 #include "ATen/DeviceAccelerator.h"
 #include "absl/status/statusor.h"
 #include "attention_backends/attention_backend.h"
+#include "attention_backends/attention_sinks.h"
 #include "attention_backends/backend_table.h"
 #include "framework/cuda/device.h"
 #include "gtest/gtest.h"
@@ -146,6 +147,23 @@ TEST_P(GpuLargeTensor, LastHeadMatchesSeparateRun) {
 // Some backends support larger problems without gradients.
 TEST_P(GpuLargeTensor, LastHeadMatchesSeparateRunWithoutGradients) {
   ExpectLastHeadMatchesSeparateRun(GetParam(), /*needs_grad=*/false);
+}
+
+TEST(GpuAttentionSinks, OfManyHeads) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  constexpr int64_t kHeads = 70'000, kQueries = 3;
+  const auto random = [](at::IntArrayRef shape) {
+    return at::randn(shape, at::kCUDA);
+  };
+  const at::Tensor o = random({1, kQueries, kHeads, 8}).transpose(1, 2);
+  const at::Tensor d_o = random({1, kQueries, kHeads, 8}).transpose(1, 2);
+  const at::Tensor lse = random({1, kHeads, kQueries});
+  const at::Tensor sinks = random({kHeads});
+  const at::Tensor d_sinks = at::full_like(sinks, NAN);
+  SinkGradients(sinks, o, lse, d_o, d_sinks);
+  const at::Tensor p = (sinks.unsqueeze(1) - lse[0]).exp();
+  const at::Tensor expected = -(p * (d_o * o)[0].sum(-1)).sum(-1);
+  EXPECT_TRUE(at::allclose(d_sinks, expected, /*rtol=*/1e-4, /*atol=*/1e-3));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GpuLargeTensor, ::testing::ValuesIn(Cases()),

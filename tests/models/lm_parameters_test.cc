@@ -61,13 +61,18 @@ TEST(LmParametersTest, HeadDimIsIndependentOfTheWidth) {
 }
 
 TEST(LmParametersTest, FrozenPatternsMustMatchWholeBlocks) {
-  const auto refusal = [](const std::string& pattern) {
-    return std::string(
-        LmParameters(Sized(48, 80, 3, 6), {pattern}).status().message());
+  const auto status = [](const std::vector<std::string>& frozen) {
+    return LmParameters(Sized(48, 80, 3, 6), frozen).status();
   };
-  EXPECT_THAT(refusal("layers.*.attn.q_proj.weight"),
+  const absl::Status part = status({"*.q_proj.*", "*.v_proj.*"});
+  EXPECT_TRUE(absl::IsInvalidArgument(part));
+  EXPECT_THAT(std::string(part.message()),
               testing::HasSubstr("only part of layers.0.attn.qkv"));
-  EXPECT_THAT(refusal("encoder.*"), testing::HasSubstr("matches no parameter"));
+  EXPECT_TRUE(status({"*.q_proj.*", "*.k_proj.*", "*.v_proj.*"}).ok());
+  const absl::Status nothing = status({"encoder.*"});
+  EXPECT_TRUE(absl::IsNotFound(nothing));
+  EXPECT_THAT(std::string(nothing.message()),
+              testing::HasSubstr("matches no parameter"));
 }
 
 }  // namespace

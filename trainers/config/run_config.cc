@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
 #include "attention_backends/attention_config.h"
 #include "framework/checkpoint/checkpoint_config.h"
 #include "framework/data/data_config.h"
@@ -150,32 +153,63 @@ void ValidateTraceWindow(const RunConfig& config,
                    "; lower one of them or raise training.steps"));
 }
 
+// Checks the patterns of `field` with LmParameters(): each alone at `path_of`
+// its index, because it must match something, and then all together, because a
+// fused matrix may need several. Returns those that match; nothing if they
+// match only part of a fused matrix.
+std::optional<std::vector<std::string>> ValidatePatternList(
+    absl::Span<const std::string> patterns, absl::string_view field,
+    absl::FunctionRef<std::string(size_t)> path_of,
+    absl::FunctionRef<absl::Status(const std::vector<std::string>&)> check,
+    const Violations& violations) {
+  const auto add = [&](absl::string_view path, const absl::Status& status) {
+    violations.Add(
+        path, absl::StripPrefix(status.message(), absl::StrCat(field, " ")));
+  };
+  std::vector<std::string> matching;
+  for (size_t i = 0; i < patterns.size(); ++i) {
+    const absl::Status status = check({patterns[i]});
+    if (absl::IsNotFound(status)) {
+      add(path_of(i), status);
+    } else {
+      matching.push_back(patterns[i]);
+    }
+  }
+  const absl::Status status = check(matching);
+  if (status.ok()) return matching;
+  add(field, status);
+  return std::nullopt;
+}
+
 // Checks the patterns over the names of the model's parameters.
 void ValidatePatterns(const RunConfig& config, const Violations& violations) {
   std::vector<Violation> broken;
   Validate(config.model(), Violations(&broken));
   if (!broken.empty()) return;  // without a model there are no names
   const ModelShape shape = ModelShapeOf(config.model());
-  std::vector<std::string> frozen;
-  for (int i = 0; i < config.model().frozen_size(); ++i) {
-    const absl::Status status =
-        LmParameters(shape, {config.model().frozen(i)}).status();
-    violations.Check(status.ok(), absl::StrCat("model.frozen[", i, "]"),
-                     absl::StripPrefix(status.message(), "model.frozen "));
-    if (status.ok()) frozen.push_back(config.model().frozen(i));
-  }
+  const std::vector<std::string> all_frozen(config.model().frozen().begin(),
+                                            config.model().frozen().end());
+  const std::optional<std::vector<std::string>> frozen = ValidatePatternList(
+      all_frozen, "model.frozen",
+      [](size_t i) { return absl::StrCat("model.frozen[", i, "]"); },
+      [&](const std::vector<std::string>& patterns) {
+        return LmParameters(shape, patterns).status();
+      },
+      violations);
+  if (!frozen.has_value()) return;  // what is trained is not known
   const bool named = config.optimizer().muon().patterns_size() > 0;
-  const std::vector<std::string> muon = MuonPatternsOf(config.optimizer());
-  for (size_t i = 0; i < muon.size(); ++i) {
-    const absl::Status status = LmParameters(shape, frozen, {muon[i]}).status();
-    violations.Check(
-        status.ok(),
-        named ? absl::StrCat("optimizer.muon.patterns[", i, "]")
-              : "optimizer.muon",
-        absl::StripPrefix(status.message(), "optimizer.muon.patterns "));
-  }
+  ValidatePatternList(
+      MuonPatternsOf(config.optimizer()), "optimizer.muon.patterns",
+      [&](size_t i) {
+        return named ? absl::StrCat("optimizer.muon.patterns[", i, "]")
+                     : std::string("optimizer.muon");
+      },
+      [&](const std::vector<std::string>& patterns) {
+        return LmParameters(shape, *frozen, patterns).status();
+      },
+      violations);
   ValidateGroups(ParameterGroupsOf(config.optimizer().adamw()),
-                 PlaceParameters(*LmParameters(shape, frozen))->slices,
+                 PlaceParameters(*LmParameters(shape, *frozen))->slices,
                  violations.In("optimizer.adamw"));
 }
 

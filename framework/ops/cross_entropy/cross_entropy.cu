@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "framework/cuda/kernel.cuh"
@@ -139,7 +140,9 @@ __global__ void CrossEntropyForward(const CrossEntropyParams p) {
 // A block handles one row and as many packs of its columns as it has threads.
 template <typename T, int N, bool kPlain>
 __global__ void CrossEntropyBackward(const CrossEntropyParams p) {
-  const int64_t c = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
+  const int64_t block =
+      int64_t{blockIdx.z} * gridDim.y + blockIdx.y;  // of a row
+  const int64_t c = (block * blockDim.x + threadIdx.x) * N;
   if (c >= p.vocab) return;
   const int64_t row = blockIdx.x;
   const int64_t target = p.targets[row];
@@ -186,7 +189,10 @@ template <typename T, int N>
 cudaError_t LaunchBackward(const CrossEntropyParams& p, cudaStream_t stream) {
   const int64_t packs = NumPacks(p.vocab, N);
   const int threads = Threads(packs, 256);
-  const dim3 grid(p.rows, (packs + threads - 1) / threads);
+  const int64_t blocks = (packs + threads - 1) / threads;
+  // A grid's second dimension ends at 65,535.
+  const int64_t y = std::min<int64_t>(blocks, 65535);
+  const dim3 grid(p.rows, y, (blocks + y - 1) / y);
   const auto kernel = IsPlain(p) ? CrossEntropyBackward<T, N, true>
                                  : CrossEntropyBackward<T, N, false>;
   kernel<<<grid, threads, 0, stream>>>(p);

@@ -46,8 +46,10 @@ std::string Refusal(const AttentionProblem& problem) {
 TEST(CompiledFusedBackend, SaysWhyItRefuses) {
   EXPECT_EQ(Refusal(GpuProblem()), "");
   AttentionProblem problem = GpuProblem();
-  problem.compute_capability = 70;
-  EXPECT_THAT(Refusal(problem), HasSubstr("this GPU has 7.0"));
+  problem.compute_capability = 75;
+  EXPECT_THAT(Refusal(problem),
+              HasSubstr("needs compute capability 8.0 or newer; this GPU has "
+                        "7.5: use a newer GPU"));
   problem = GpuProblem();
   problem.dtype = at::kDouble;
   EXPECT_THAT(Refusal(problem), HasSubstr("not in Double on a GPU"));

@@ -98,6 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "schedule.wsd.decay"},
         BadConfig{"adamw { lr: 1 } muon { lr: 0 }", "muon.lr"},
         BadConfig{"adamw { lr: 1 } muon { lr: inf }", "muon.lr"},
+        BadConfig{"adamw { lr: 1e-37 } muon { lr: 100 }", "muon.lr"},
+        BadConfig{"adamw { lr: 100 } muon { lr: 1e-37 }", "muon.lr"},
         BadConfig{"adamw { lr: 1 } muon { momentum: 1 }", "muon.momentum"},
         BadConfig{"adamw { lr: 1 } muon { normuon_beta2: 1 }",
                   "muon.normuon_beta2"},
@@ -108,6 +110,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"adamw { lr: 1 } ema { decay: 1 }", "ema.decay"},
         BadConfig{"adamw { lr: 1 } ema { decay: -0.1 }", "ema.decay"},
         BadConfig{"adamw { lr: 1 } ema { decay: nan }", "ema.decay"}));
+
+TEST(OptimizerConfig, ExplainsTheRatioOfRates) {
+  EXPECT_EQ(ViolationsOf("adamw { lr: 1e-37 } muon { lr: 100 }")[0].message,
+            "is 100, whose ratio to adamw.lr, 1e-37, must be in the range of "
+            "FP32, 1.17549e-38 to 3.40282e+38; is 1e+39");
+}
 
 TEST(OptimizerConfig, DefaultsAreValidWithARate) {
   EXPECT_TRUE(ViolationsOf("adamw { lr: 1e-3 }").empty());

@@ -140,6 +140,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(BadConfig{"mode: UNSPECIFIED", "mode"},
                       BadConfig{"loss_scaler { initial_scale: 0 }",
                                 "loss_scaler.initial_scale"},
+                      BadConfig{"loss_scaler { initial_scale: 5.9e-8 }",
+                                "loss_scaler.initial_scale"},
                       BadConfig{"loss_scaler { initial_scale: 1e39 }",
                                 "loss_scaler.initial_scale"},
                       BadConfig{"loss_scaler { growth_factor: 1 }",

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 struct Rule {
@@ -188,6 +189,9 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{{"precision.loss_scaler.initial_scale=0"},
              "precision.loss_scaler.initial_scale",
              "must be > 0; is 0"},
+        Rule{{"precision.loss_scaler.initial_scale=1e-9"},
+             "precision.loss_scaler.initial_scale",
+             "must be at least 5.96046e-08 (2^-24); is 1e-09"},
         Rule{{"precision.loss_scaler.growth_factor=1"},
              "precision.loss_scaler.growth_factor",
              "must be > 1; is 1"},
@@ -263,11 +267,19 @@ INSTANTIATE_TEST_SUITE_P(
     Patterns, RuleTest,
     ::testing::Values(
         Rule{{"model.frozen=['ln*', 'layers.0.ffn.w1.*']"},
+             "model.frozen",
+             "matches only part of layers.0.ffn.w13, whose members are one "
+             "fused matrix: layers.0.ffn.w1.weight, but not "
+             "layers.0.ffn.w3.weight; freeze all of them or none"},
+        Rule{{"optimizer.muon.patterns=['*.w2.*', '*.q_proj.*', '*.v_proj.*']"},
+             "optimizer.muon.patterns",
+             "matches only part of layers.0.attn.qkv, whose members are one "
+             "fused matrix: layers.0.attn.q_proj.weight, "
+             "layers.0.attn.v_proj.weight, but not "
+             "layers.0.attn.k_proj.weight; name all of them"},
+        Rule{{"model.frozen=['*.w1.*', 'nope', '*.w3.*']"},
              "model.frozen[1]",
-             "'layers.0.ffn.w1.*' matches only part of layers.0.ffn.w13"},
-        Rule{{"optimizer.muon.patterns=['layers.*', 'layers.*.q_proj.*']"},
-             "optimizer.muon.patterns[1]",
-             "'layers.*.q_proj.*' matches only part of layers.0.attn.qkv"},
+             "pattern 'nope' matches no parameter"},
         Rule{{"optimizer.muon.patterns='ln_final.weight'"},
              "optimizer.muon.patterns[0]",
              "'ln_final.weight' matches no matrix that is trained"},
@@ -288,6 +300,18 @@ INSTANTIATE_TEST_SUITE_P(
              "optimizer.adamw.groups",
              "parameter layers.0.attn.k_proj.weight of group \"b\" is "
              "fused with a parameter of group \"a\""}));
+
+// Several patterns may name the members of a fused matrix.
+TEST(RunConfigTest, TakesAFusedMatrixByItsMembers) {
+  const std::string members =
+      "['*.q_proj.*', '*.k_proj.*', '*.v_proj.*', '*.w1.*', '*.w3.*']";
+  EXPECT_THAT(Errors(kMinimal, {"model.frozen=" + members}), IsEmpty());
+  EXPECT_THAT(Errors(kMinimal, {"optimizer.muon.patterns=" + members}),
+              IsEmpty());
+  EXPECT_THAT(Errors(kMinimal, {"optimizer.muon.patterns=['layers.*', "
+                                "'layers.*.q_proj.*']"}),
+              IsEmpty());
+}
 
 // Appends the paths of all floating-point fields of a config.
 void CollectDoubles(const google::protobuf::Descriptor& type,

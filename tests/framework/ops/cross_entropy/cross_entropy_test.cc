@@ -104,6 +104,19 @@ TEST_P(CrossEntropyTest, OptionsAgreeWithPlainAutograd) {
   }
 }
 
+// On a GPU a row has more blocks than a grid's second dimension.
+TEST_P(CrossEntropyTest, TakesTheLargestVocabularies) {
+  constexpr int64_t kVocab = 65'535 * 256 + 1;  // odd: not read in packs
+  const at::Tensor logits = at::zeros({1, kVocab}, at::device(device()));
+  const at::Tensor targets = at::full({1}, kVocab - 1, at::device(device()));
+  const Evaluation got = Evaluate(Loss(), {logits, targets});
+  EXPECT_NEAR(got.y.item<double>(), std::log(kVocab), 1e-4);
+  const at::Tensor gradient = got.grads[0].to(at::kDouble)[0];
+  EXPECT_NEAR(gradient[kVocab - 1].item<double>(), 1.0 / kVocab - 1, 1e-6);
+  const at::Tensor others = gradient.narrow(0, 0, kVocab - 1) * kVocab;
+  EXPECT_TRUE(at::allclose(others, at::ones_like(others), 1e-4));
+}
+
 // The plain computation rounds nothing here, so it is not a baseline.
 TEST_P(CrossEntropyTest, AVocabularyOfOneWordAgreesWithPlainAutograd) {
   const at::Tensor targets = Targets(100, 1, device());
