@@ -83,13 +83,7 @@ __device__ __forceinline__ void Widen(unsigned short word, float* x) {
   x[0] = __uint_as_float(static_cast<unsigned>(word) << 16);
 }
 __device__ __forceinline__ void Narrow(const float* x, unsigned short* word) {
-#if __CUDA_ARCH__ >= 800
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(*word) : "f"(x[0]));
-#else
-  const unsigned bits = __float_as_uint(x[0]);
-  const unsigned rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  *word = x[0] == x[0] ? rounded : 0x7fff;  // rounding may not keep a NaN
-#endif
 }
 #endif
 
@@ -103,12 +97,7 @@ __device__ __forceinline__ void Widen(unsigned word, float* x) {
 #endif
 }
 __device__ __forceinline__ void Narrow(const float* x, unsigned* word) {
-#if __CUDA_ARCH__ < 800
-  unsigned short low, high;
-  Narrow(x, &low);
-  Narrow(x + 1, &high);
-  *word = low | static_cast<unsigned>(high) << 16;
-#elif TESSERA_IS_HALF
+#if TESSERA_IS_HALF
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(*word) : "f"(x[1]), "f"(x[0]));
 #else
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(*word) : "f"(x[1]), "f"(x[0]));
