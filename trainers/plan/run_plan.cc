@@ -355,7 +355,7 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained,
                                        const GenerationSize& size) {
   RunConfig config = trained;
   config.mutable_model()->clear_frozen();
-  config.mutable_model()->add_frozen("*");  // there are no gradients
+  config.mutable_model()->add_frozen(std::string("*"));  // no gradients
   config.clear_optimizer();
   config.mutable_training()->set_batch_size(1);
   config.mutable_training()->set_micro_batches(1);
