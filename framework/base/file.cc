@@ -105,12 +105,12 @@ std::string TargetOf(const std::string& path) {
   return error ? path : target.string();
 }
 
+}  // namespace
+
 std::string DirectoryOf(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
 }
-
-}  // namespace
 
 absl::StatusOr<std::string> ReadFile(const std::string& path,
                                      int64_t max_bytes) {

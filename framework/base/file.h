@@ -38,6 +38,9 @@ absl::Status WriteAll(int descriptor, absl::string_view contents,
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::string_view contents);
 
+// The folder that holds `path`, "." for a name alone.
+std::string DirectoryOf(const std::string& path);
+
 // Removes temporary siblings that a killed WriteFileAtomically() of `path`
 // left. Only call this while no other process writes `path`.
 absl::Status RemoveTemporarySiblings(const std::string& path);

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
@@ -33,12 +32,6 @@ std::string WithoutTrailingSlashes(absl::string_view path) {
   return std::string(path);
 }
 
-std::string Parent(absl::string_view path) {
-  const size_t slash = path.rfind('/');
-  if (slash == absl::string_view::npos) return ".";
-  return std::string(path.substr(0, std::max<size_t>(slash, 1)));
-}
-
 // Checks that `out`, which must not exist, can be created: creates a folder
 // with a file in its place, or in the nearest existing parent, and removes it
 // again.
@@ -50,8 +43,8 @@ absl::Status CheckCanMake(const std::string& out) {
         out, " exists; remove it or choose another output folder"));
   }
   std::string missing = out;
-  while (!FileExists(Parent(missing)) && Parent(missing) != missing) {
-    missing = Parent(missing);
+  while (!FileExists(DirectoryOf(missing)) && DirectoryOf(missing) != missing) {
+    missing = DirectoryOf(missing);
   }
   const std::string trial = absl::StrCat(missing, ".trial-", getpid());
   const auto remove_trial =
@@ -93,11 +86,11 @@ absl::Status NewFolder::Commit() {
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return SystemError(errno, absl::StrCat("cannot create ", path_));
   }
-  return SyncDirectory(Parent(path_));
+  return SyncDirectory(DirectoryOf(path_));
 }
 
 absl::Status RemoveUnfinished(const std::string& path) {
-  const std::string parent = Parent(path);
+  const std::string parent = DirectoryOf(path);
   const std::string unfinished =
       absl::StrCat(path.substr(path.rfind('/') + 1), kUnfinished);
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(parent));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <future>
 #include <limits>
 #include <thread>
@@ -253,9 +252,7 @@ absl::Status CheckpointWriter::MakeFolder() {
   }
   RETURN_IF_ERROR(MakeDirectory(directory_, hook_));
   // Not directory_ + "/..", which follows a link to a folder elsewhere.
-  const std::string parent =
-      std::filesystem::path(directory_).parent_path().string();
-  RETURN_IF_ERROR(SyncDirectory(parent.empty() ? "." : parent, hook_));
+  RETURN_IF_ERROR(SyncDirectory(DirectoryOf(directory_), hook_));
   RETURN_IF_ERROR(RemoveTree(temporary_, hook_));
   return MakeDirectory(temporary_, hook_);
 }
