@@ -23,7 +23,7 @@ absl::Status MeasureStep(TrainingCell& cell, Json& figures) {
   }
   const double seconds = figures["step_ms"]["mean"].get<double>() * 1e-3;
   const double tokens_per_s = plan.tokens_per_step() / seconds;
-  // Of each GPU; a step's tokens are those of all.
+  // The rate of one GPU: the tokens of a step are those of all ranks.
   const double tflops = tokens_per_s * plan.flops_per_token /
                         static_cast<double>(plan.world.world_size) * 1e-12;
   figures["tokens_per_s"] = tokens_per_s;

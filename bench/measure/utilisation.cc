@@ -130,8 +130,8 @@ absl::Status Utilisation::Ops() {
 }
 
 absl::Status Utilisation::WholeModel() {
-  // A forward pass by itself is that of evaluation: the step's may leave the
-  // head and the loss to its backward pass.
+  // "forward" runs the evaluation list, because the forward pass of a step may
+  // leave the head and the loss to the backward pass.
   const StepPlan& step_plan = *plan().step;
   Cost forward, both, update;
   for (const StepRow& row : StepRows(

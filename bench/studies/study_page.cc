@@ -100,7 +100,7 @@ std::string MachineOf(const Json& record) {
   return absl::StrCat(TextAt(record, "device"), "; ", TextAt(record, "build"));
 }
 
-// Of every machine that measured a cell, a sentence.
+// A sentence for each machine that measured a cell.
 std::set<std::string> Machines(const CellRecords& records) {
   std::set<std::string> machines;
   for (const auto& [name, record] : records) {

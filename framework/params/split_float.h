@@ -22,7 +22,7 @@ struct SplitFloat {
   int16_t low = 0;
 };
 
-// Of any bits, so that JoinHalves() restores them.
+// Splits any 32 bits, also those of a NaN; JoinHalves() restores them.
 constexpr SplitFloat SplitBits(uint32_t bits) {
   const uint32_t rounded = bits + 0x8000;
   // The low 16 bits as a signed number are what remains after the rounding.

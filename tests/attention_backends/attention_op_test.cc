@@ -124,17 +124,17 @@ TEST(SelfAttention, DifferentiatesSinks) {
 // As when everything but the sinks is frozen.
 TEST(SelfAttention, DifferentiatesSinksAlone) {
   const testing::OneParameter sinks = MakeSinks();
-  const auto gradient = [&](bool also_of_qkv) {
+  const auto gradient = [&](bool qkv_needs_grad) {
     testing::BeginGradients(*sinks.store);
     const at::Tensor qkv =
-        RandomQkv(at::kDouble).set_requires_grad(also_of_qkv);
+        RandomQkv(at::kDouble).set_requires_grad(qkv_needs_grad);
     const at::Tensor o = AttentionWith(sinks)({qkv});
     torch::autograd::backward({o}, {at::ones_like(o)});
     return sinks.p->grad().clone();
   };
-  const at::Tensor alone = gradient(/*also_of_qkv=*/false);
+  const at::Tensor alone = gradient(/*qkv_needs_grad=*/false);
   EXPECT_TRUE((alone != 0).all().item<bool>());
-  EXPECT_TRUE(at::equal(alone, gradient(/*also_of_qkv=*/true)));
+  EXPECT_TRUE(at::equal(alone, gradient(/*qkv_needs_grad=*/true)));
 }
 
 TEST(SelfAttention, CountsGradientsThatNothingWants) {

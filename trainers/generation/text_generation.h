@@ -33,7 +33,7 @@ bool BeginsDocuments(const Tokenizer& tokenizer, const DataConfig& data);
 
 // The tokens are the tokenizer's begin_ids(), or the end of a document if there
 // are none, and those of `text`. A model that is trained on separate documents
-// has not seen a text after the end of another, so its text stands alone.
+// has never read a text after the end of another: then it is the text alone.
 // InvalidArgument if `text` is empty and the model cannot begin a document.
 absl::StatusOr<Prompt> MakePrompt(const Tokenizer& tokenizer,
                                   const DataConfig& data,
