@@ -8,6 +8,7 @@
 #include "attention_backends/select_backend.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/device.h"
 #include "framework/cuda/page_locked.h"
 #include "framework/cuda/recorded_work.h"
 #include "framework/program/rewrites/fuse_ops.h"
@@ -48,6 +49,7 @@ struct NextTokenModel::Runner {
     const at::Device device = parameters.options().device;
     device_ids = ids.to(device);
     device_position = position.to(device);
+    device_logits = logits.to(device);
     executor.SetInput(next.ids, device_ids);
     executor.SetInput(next.position, device_position);
   }
@@ -71,15 +73,21 @@ struct NextTokenModel::Runner {
       row += ids.size(1);
     }
     position.fill_(last);
-    device_ids.copy_(ids, /*non_blocking=*/true);
-    device_position.copy_(position, /*non_blocking=*/true);
   }
 
+  // Sets the logits. They become FP32 on the device: on the host LibTorch would
+  // convert them with all threads, which wait for each other.
   absl::Status Run() {
-    return work.Do([this] {
+    RETURN_IF_ERROR(work.Do([this] {
+      device_ids.copy_(ids, /*non_blocking=*/true);
+      device_position.copy_(position, /*non_blocking=*/true);
       executor.Run();
+      device_logits.copy_(executor.Get(next.logits));
+      logits.copy_(device_logits, /*non_blocking=*/true);
       return absl::OkStatus();
-    });
+    }));
+    Synchronize(device_ids.device());
+    return absl::OkStatus();
   }
 
   const NextTokenProgram next;
@@ -87,7 +95,7 @@ struct NextTokenModel::Runner {
   const Lifetimes lifetimes;
   Executor executor;
   at::Tensor ids, position, logits;  // on the host
-  at::Tensor device_ids, device_position;
+  at::Tensor device_ids, device_position, device_logits;
   RecordedWork work;
 };
 
@@ -203,7 +211,6 @@ absl::StatusOr<std::vector<float>> NextTokenModel::LogitsAfter(
         RunnerFor(padded, extends ? CacheUse::kExtend : CacheUse::kFill));
     runner->SetTexts(texts, extends ? 1 : length, length - 1);
     RETURN_IF_ERROR(runner->Run());
-    runner->logits.copy_(runner->executor.Get(runner->next.logits));
     const float* const data = runner->logits.const_data_ptr<float>();
     result.assign(data, data + runner->logits.numel());
     return absl::OkStatus();

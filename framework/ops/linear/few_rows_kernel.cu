@@ -28,9 +28,10 @@ __device__ __forceinline__ void CopyAsync(uint32_t to, const void* from) {
 __device__ __forceinline__ void EndTurn() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Waits until the copies of the oldest of kAhead turns have arrived.
-__device__ __forceinline__ void WaitForTurn() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 1) : "memory");
+// Waits until the copies of all but the last kLeft turns have arrived.
+template <int kLeft>
+__device__ __forceinline__ void WaitForTurns() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
 // A group of rows of W makes kGroup neighbouring elements of a row of y; with
@@ -135,21 +136,34 @@ __device__ __forceinline__ void AddProducts(const Requests<T>& requests,
 }
 
 // x times the gain of the norm into shared memory. Returns this thread's part
-// of the sum of squares of x.
+// of the sum of squares of x. Latency counts: it loads all of a row of up to
+// 4,096 elements at once.
 template <typename T, typename X>
 __device__ __forceinline__ float MultiplyByGain(const X* x, const float* gain,
-                                                int64_t in, T* to) {
+                                                int in, T* to) {
+  constexpr int kAtOnce = 2, kStep = kThreads * kElements;
   float squares = 0;
-  for (int64_t i = threadIdx.x * kElements; i < in; i += kThreads * kElements) {
-    float values[kElements], gains[kElements];
-    device::Load(x + i, values);
-    device::Load(gain + i, gains);
+  for (int begin = static_cast<int>(threadIdx.x) * kElements; begin < in;
+       begin += kAtOnce * kStep) {
+    float values[kAtOnce][kElements], gains[kAtOnce][kElements];
 #pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      squares += values[e] * values[e];
-      values[e] *= gains[e];
+    for (int a = 0; a < kAtOnce; ++a) {
+      const int i = begin + a * kStep;
+      if (i >= in) break;
+      device::Load(x + i, values[a]);
+      device::Load(gain + i, gains[a]);
     }
-    device::Store(to + i, values);
+#pragma unroll
+    for (int a = 0; a < kAtOnce; ++a) {
+      const int i = begin + a * kStep;
+      if (i >= in) break;
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        squares += values[a][e] * values[a][e];
+        values[a][e] *= gains[a][e];
+      }
+      device::Store(to + i, values[a]);
+    }
   }
   return squares;
 }
@@ -164,16 +178,18 @@ __device__ __forceinline__ void Prepare(const FewRowsParams& p, T* to,
     const T* const from = static_cast<const T*>(p.x);
     for (int64_t i = threadIdx.x * kElements; i < p.rows * p.in;
          i += kThreads * kElements) {
-      device::Eight<T>(from + i).StoreTo(to + i);
+      CopyAsync(SharedAddress(to + i), from + i);
     }
+    EndTurn();
+    WaitForTurns<0>();
   } else {
     for (int row = 0; row < p.rows; ++row) {
-      const int64_t begin = row * p.in;
+      const int in = static_cast<int>(p.in), begin = row * in;
       const float sum = device::WarpSum(
           p.x_type == FloatType::kFloat
               ? MultiplyByGain(static_cast<const float*>(p.x) + begin, p.gain,
-                               p.in, to + begin)
-              : MultiplyByGain(static_cast<const T*>(p.x) + begin, p.gain, p.in,
+                               in, to + begin)
+              : MultiplyByGain(static_cast<const T*>(p.x) + begin, p.gain, in,
                                to + begin));
       if (threadIdx.x % device::kWarp == 0) {
         squares[row][threadIdx.x / device::kWarp] = sum;
@@ -191,29 +207,52 @@ __device__ __forceinline__ void Prepare(const FewRowsParams& p, T* to,
   }
 }
 
-// Writes what a group of products makes of a row of y.
+// The element of y that a lane writes of a warp's group: one of kRows kGroup
+// lanes each. Reads the residual at once: at the end, the load would be waited
+// for.
 template <typename T, typename Y>
-__device__ __forceinline__ void Write(const FewRowsParams& p, int row,
-                                      int group,
-                                      const float (&products)[kGroup]) {
-  const int columns = Columns(p), out = static_cast<int>(p.out);
-#pragma unroll
-  for (int m = 0; m < kGroup; ++m) {
-    const int column = group * columns + m;
-    if (m >= columns || column >= out) return;
+class Element {
+ public:
+  __device__ __forceinline__ Element(const FewRowsParams& p, int group)
+      : swiglu_(p.swiglu) {
+    const int lane = static_cast<int>(threadIdx.x) % device::kWarp;
+    const int row = lane / kGroup, m = lane % kGroup;
+    const int column = group * Columns(p) + m;
+    if (row >= p.rows || m >= Columns(p) || column >= p.out) return;
     const int64_t element = row * p.out + column;
-    float value = products[m];
-    if (p.swiglu) {
-      const float a = device::Rounded<T>(value),
-                  b = device::Rounded<T>(products[(m + kGroup / 2) % kGroup]);
-      value = a / (1 + device::Exp<T>(-a)) * b;
-    } else if (p.residual != nullptr) {
-      const Y* const residual = static_cast<const Y*>(p.residual) + element;
-      value = device::ToFloat(*residual) + device::Rounded<T>(value);
-    }
-    static_cast<Y*>(p.y)[element] = device::FromFloat<Y>(value);
+    y_ = static_cast<Y*>(p.y) + element;
+    if (p.residual == nullptr) return;
+    adds_ = true;
+    residual_ = static_cast<const Y*>(p.residual)[element];
   }
-}
+
+  // The product of a row of x with the group's row m of W, in all lanes.
+  __device__ __forceinline__ void Take(int row, int m, float product) {
+    const int lane = static_cast<int>(threadIdx.x) % device::kWarp;
+    if (lane == row * kGroup + m) value_ = product;
+    if (lane == row * kGroup + m - kGroup / 2) second_ = product;
+  }
+
+  __device__ __forceinline__ void Write() const {
+    if (y_ == nullptr) return;
+    float value = value_;
+    if (swiglu_) {
+      const float a = device::Rounded<T>(value),
+                  b = device::Rounded<T>(second_);
+      value = a / (1 + device::Exp<T>(-a)) * b;
+    } else if (adds_) {
+      value = device::ToFloat(residual_) + device::Rounded<T>(value);
+    }
+    *y_ = device::FromFloat<Y>(value);
+  }
+
+ private:
+  const bool swiglu_;
+  bool adds_ = false;
+  Y* y_ = nullptr;  // null: none
+  Y residual_;
+  float value_ = 0, second_ = 0;  // second_: of SwiGLU's other product
+};
 
 template <typename T, typename Y, int kRows>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -236,9 +275,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   Prepare(p, rows, factors);
   const T* const x = rows + lane * kElements;
   for (int group = first; group < groups; group += blocks * kWarps) {
+    Element<T, Y> element(p, group);
     float sums[kRows][kGroup] = {};
     for (int begin = 0; begin < in; begin += kTurn) {
-      WaitForTurn();
+      WaitForTurns<kAhead - 1>();
       if (begin + lane * kElements < in) {
         AddProducts(requests, x + begin, p.rows, in, sums);
       }
@@ -249,10 +289,10 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (row >= p.rows) break;
 #pragma unroll
       for (int m = 0; m < kGroup; ++m) {
-        sums[row][m] = device::WarpSum(sums[row][m]) * factors[row];
+        element.Take(row, m, device::WarpSum(sums[row][m]) * factors[row]);
       }
-      if (lane == 0) Write<T, Y>(p, row, group, sums[row]);
     }
+    element.Write();
   }
 }
 
