@@ -35,12 +35,7 @@ class SelfAttentionOp : public Op {
     return std::string(spec_.backend->name());
   }
 
-  // AttentionPairs().
-  double pairs() const {
-    const AttentionProblem& p = spec_.problem;
-    return static_cast<double>(p.s) * static_cast<double>(p.t) *
-           VisibleShare(p);
-  }
+  const AttentionProblem& problem() const { return spec_.problem; }
 
   void Forward(const ForwardArgs& args) const override {
     AttentionArgs call = ArgsOf(args.operands);
@@ -153,7 +148,8 @@ class SelfAttentionOp : public Op {
   // mask keeps.
   double Flops(int products) const {
     const AttentionProblem& p = spec_.problem;
-    return products * 2.0 * static_cast<double>(p.b * p.h * p.d) * pairs();
+    return products * 2.0 * static_cast<double>(p.b * p.h * p.d) *
+           VisiblePairs(p);
   }
 
   const SelfAttentionSpec spec_;
@@ -163,9 +159,14 @@ class SelfAttentionOp : public Op {
 
 }  // namespace
 
-double AttentionPairs(const Op& op) {
+const AttentionProblem* AttentionProblemOf(const Op& op) {
   const auto* const attention = dynamic_cast<const SelfAttentionOp*>(&op);
-  return attention == nullptr ? 0 : attention->pairs();
+  return attention == nullptr ? nullptr : &attention->problem();
+}
+
+double VisiblePairs(const AttentionProblem& problem) {
+  return static_cast<double>(problem.s) * static_cast<double>(problem.t) *
+         VisibleShare(problem);
 }
 
 Value SelfAttention(ProgramBuilder& b, Value qkv,

@@ -29,10 +29,11 @@ struct SelfAttentionSpec {
 Value SelfAttention(ProgramBuilder& b, Value qkv,
                     const SelfAttentionSpec& spec);
 
-// The pairs of a query and a key, in each head of a sequence, that the cost of
-// a SelfAttention() op counts: those of its mask in a single document. 0 for
-// other ops.
-double AttentionPairs(const Op& op);
+// What a SelfAttention() op computes; null for other ops.
+const AttentionProblem* AttentionProblemOf(const Op& op);
+// The pairs of a query and a key, in each head of a sequence, that its cost
+// counts: those that the mask keeps in a single document.
+double VisiblePairs(const AttentionProblem& problem);
 
 }  // namespace tessera
 

@@ -58,7 +58,8 @@ ABSL_FLAG(std::string, measured, "",
           "with --print_step: the folder of a run of the same step that traced "
           "some (observe.trace); adds the time that each op took");
 ABSL_FLAG(bool, json, false,
-          "print the output of --dry_run or --print_step as JSON");
+          "print the output of --dry_run or --print_step as JSON; with both, "
+          "the step is the field step");
 ABSL_FLAG(std::string, plan_for, "",
           "with --dry_run or --print_step: plan for this GPU, such as H200 or "
           "4090, which need not be present; checks neither data nor "
@@ -207,30 +208,42 @@ absl::StatusOr<RunPlan> PlanFromFlags(RunConfig config,
   return PlanWithoutFit(config, world, *device);
 }
 
-absl::Status PrintPlan(const RunPlan& plan) {
-  const bool json = absl::GetFlag(FLAGS_json);
+// What --print_step prints.
+absl::StatusOr<std::vector<StepRow>> StepRowsFromFlags(const RunPlan& plan) {
+  const std::string run = absl::GetFlag(FLAGS_measured);
+  if (run.empty()) return FoldBlocks(RowsOfStep(plan));
+  ASSIGN_OR_RETURN(const std::vector<StepRow> rows,
+                   MeasuredRowsOfStep(plan, UserPath(run)));
+  return FoldBlocks(rows);
+}
+
+absl::Status PrintPlanAsJson(const RunPlan& plan) {
+  nlohmann::ordered_json printed;
   if (absl::GetFlag(FLAGS_dry_run)) {
-    const WhatFits fits = FindWhatFits(plan);
-    absl::PrintF("%s", json ? DryRunToJson(plan, fits).dump(2) + "\n"
-                            : FormatDryRun(plan, fits));
+    printed = DryRunToJson(plan, FindWhatFits(plan));
   }
-  if (!absl::GetFlag(FLAGS_print_step)) return absl::OkStatus();
-  std::vector<StepRow> rows;
-  if (const std::string run = absl::GetFlag(FLAGS_measured); run.empty()) {
-    rows = RowsOfStep(plan);
-  } else {
-    ASSIGN_OR_RETURN(rows, MeasuredRowsOfStep(plan, UserPath(run)));
-  }
-  rows = FoldBlocks(rows);
-  const std::string simulation = DescribeSimulation(plan.world);
-  if (json) {
-    auto step = StepToJson(rows);
+  if (absl::GetFlag(FLAGS_print_step)) {
+    ASSIGN_OR_RETURN(const std::vector<StepRow> rows, StepRowsFromFlags(plan));
+    nlohmann::ordered_json step = StepToJson(rows);
+    const std::string simulation = DescribeSimulation(plan.world);
     if (!simulation.empty()) {
       for (auto& row : step) row["simulated"] = simulation;
     }
-    absl::PrintF("%s\n", step.dump(2));
-    return absl::OkStatus();
+    // A program reads one value.
+    (printed.is_null() ? printed : printed["step"]) = std::move(step);
   }
+  absl::PrintF("%s\n", printed.dump(2));
+  return absl::OkStatus();
+}
+
+absl::Status PrintPlan(const RunPlan& plan) {
+  if (absl::GetFlag(FLAGS_json)) return PrintPlanAsJson(plan);
+  if (absl::GetFlag(FLAGS_dry_run)) {
+    absl::PrintF("%s", FormatDryRun(plan, FindWhatFits(plan)));
+  }
+  if (!absl::GetFlag(FLAGS_print_step)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<StepRow> rows, StepRowsFromFlags(plan));
+  const std::string simulation = DescribeSimulation(plan.world);
   if (!simulation.empty()) absl::PrintF("simulated   %s\n", simulation);
   absl::PrintF("%s", FormatStep(rows));
   return absl::OkStatus();
@@ -267,10 +280,12 @@ absl::Status CheckFlagsGoTogether() {
   const bool prints_step = absl::GetFlag(FLAGS_print_step);
   const bool prints_plan = absl::GetFlag(FLAGS_dry_run) || prints_step;
   if (absl::GetFlag(FLAGS_print_config) &&
-      (prints_plan || absl::GetFlag(FLAGS_json))) {
+      (prints_plan || absl::GetFlag(FLAGS_json) ||
+       !absl::GetFlag(FLAGS_plan_for).empty() ||
+       !absl::GetFlag(FLAGS_plan_layouts).empty())) {
     return absl::InvalidArgumentError(
-        "--print_config goes with none of --dry_run, --print_step and --json: "
-        "remove one");
+        "--print_config goes with none of --dry_run, --print_step, --json, "
+        "--plan_for and --plan_layouts: remove one");
   }
   if (!absl::GetFlag(FLAGS_measured).empty() && !prints_step) {
     return absl::InvalidArgumentError(

@@ -16,7 +16,8 @@ double SaveMinutes(const CheckpointConfig& config) {
 }
 
 // "every step", "every 10 steps"
-std::string Every(double count, absl::string_view unit) {
+template <typename Count>
+std::string Every(Count count, absl::string_view unit) {
   return count == 1 ? absl::StrCat("every ", unit)
                     : absl::StrCat("every ", count, " ", unit, "s");
 }

@@ -224,6 +224,10 @@ TEST(TrainTest, UserErrorsExitWithTwoAndNameWhatToChange) {
                 "error: --set: observe.trace.kernel_counters: needs a GPU"},
            Case{"--set 'model.frozen=[\"*\"]'",
                 "error: --set: model.frozen: leaves nothing to train"},
+           Case{"--print_config --plan_for=H200",
+                "error: --print_config goes with none of --dry_run, "},
+           Case{"--print_config --plan_layouts=cluster.pbtxt",
+                "--plan_for and --plan_layouts: remove one"},
        }) {
     const Outcome outcome = Shell(ToyTrain({c.argument}));
     EXPECT_EQ(outcome.exit_code, 2) << c.argument;

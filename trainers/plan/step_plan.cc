@@ -1,7 +1,7 @@
 #include "trainers/plan/step_plan.h"
 
 #include <algorithm>
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -387,17 +387,24 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
   return plan;
 }
 
-double ModelFlopsPerToken(const StepPlan& plan, std::optional<double> pairs) {
+double ModelFlopsPerToken(const StepPlan& plan,
+                          const std::function<double(int64_t latest)>& pairs) {
   const TensorType& ids = plan.loss.program.info(plan.loss.ids).type;
+  std::map<int64_t, double> pairs_of_latest;  // counted once: it takes long
   double flops = 0;
   for (const StepRun& run : plan.train.runs) {
     if (run.phase == Phase::kRecompute || run.micro_batch != 0) continue;
     double share = 1;
-    if (pairs.has_value() && run.op >= 0) {
-      const Op& op = *plan.train.program->ops()[run.op].op;
-      if (const double counted = AttentionPairs(op); counted > 0) {
-        share = std::min(1.0, *pairs / counted);
-      }
+    const AttentionProblem* const attention =
+        pairs == nullptr || run.op < 0
+            ? nullptr
+            : AttentionProblemOf(*plan.train.program->ops()[run.op].op);
+    if (attention != nullptr) {
+      const int64_t before = attention->mask.before;
+      const int64_t latest = before == kAllKeys ? attention->t : before + 1;
+      const auto [counted, is_new] = pairs_of_latest.try_emplace(latest);
+      if (is_new) counted->second = pairs(latest);
+      share = std::min(1.0, counted->second / VisiblePairs(*attention));
     }
     flops += share * plan.train.CostOf(run).product_flops;
   }

@@ -2,6 +2,7 @@
 #define TRAINERS_PLAN_STEP_PLAN_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -90,11 +91,11 @@ absl::Status VerifyStep(const StepPlan& plan);
 // context. PaLM (Chowdhery et al., 2022, appendix B) counts the full square of
 // attention, so its figures are higher.
 //
-// `pairs` is how many pairs of a query and a key a sequence of packed documents
-// has under a causal mask, on average; absent for one document. An upper bound
-// in layers whose window hides keys of a query's own document.
-double ModelFlopsPerToken(const StepPlan& plan,
-                          std::optional<double> pairs = std::nullopt);
+// `pairs` is how many pairs of a query and one of its `latest` keys a sequence
+// of packed documents has, on average; absent for one document.
+double ModelFlopsPerToken(
+    const StepPlan& plan,
+    const std::function<double(int64_t latest)>& pairs = nullptr);
 
 }  // namespace tessera
 

@@ -138,7 +138,9 @@ absl::Status Session::OpenData(const SessionOptions& options) {
   ASSIGN_OR_RETURN(data_, OpenDataset(plan_, options.progress));
   if (plan_.attention.documents) {
     plan_.flops_per_token =
-        ModelFlopsPerToken(*plan_.step, data_.train->causal_pairs_per_row());
+        ModelFlopsPerToken(*plan_.step, [this](int64_t latest) {
+          return data_.train->CausalPairsPerRow(latest);
+        });
   }
   const BatchRequest share{.global_batch = training.batch_size(),
                            .rank = plan_.layout.data_rank(),

@@ -529,8 +529,10 @@ absl::Status Trainer::SaveCheckpoint(bool waits) {
     return absl::OkStatus();
   }
   const PhaseScope scope(session_->phases(), "checkpoint");
-  const absl::Time begun = MonotonicNow();
+  // After a signal the step may still run, which is no wait for a checkpoint.
+  WaitForStep(session_->plan().device.device);
   RETURN_IF_ERROR(CheckFinite(*session_, step_, samples_));
+  const absl::Time begun = MonotonicNow();
   RETURN_IF_ERROR(FinishSave());
   if (const absl::Duration waited = MonotonicNow() - begun;
       waited >= absl::Seconds(1) && is_writer()) {

@@ -25,36 +25,20 @@ absl::Status CheckRequest(const BatchRequest& r) {
 
 using Pairs = unsigned __int128;
 
-// Pairs of a query and a key not after it among `tokens` tokens.
-Pairs Triangle(int64_t tokens) {
-  return static_cast<Pairs>(tokens) * static_cast<Pairs>(tokens + 1) / 2;
+// Pairs of a query and one of the `latest` keys up to it among `tokens` tokens.
+Pairs CausalPairs(int64_t tokens, int64_t latest) {
+  const auto all = static_cast<Pairs>(tokens);
+  const auto growing = static_cast<Pairs>(std::min(tokens, latest));
+  return growing * (growing + 1) / 2 + (all - growing) * growing;
 }
 
 // Those of tokens [begin, end) of one document, cut into rows.
-Pairs CausalPairs(int64_t begin, int64_t end, int64_t context) {
+Pairs CausalPairs(int64_t begin, int64_t end, int64_t context, int64_t latest) {
   const int64_t head = std::min(end - begin, context - begin % context);
   const int64_t rest = end - begin - head;
-  return Triangle(head) +
-         static_cast<Pairs>(rest / context) * Triangle(context) +
-         Triangle(rest % context);
-}
-
-// The mean over all rows of separate documents.
-double CausalPairsPerRow(const DocumentIndex& documents, int64_t tokens,
-                         const WindowSampler& sampler) {
-  const int64_t context = sampler.context_length();
-  Pairs pairs = 0;
-  int64_t begin = 0;
-  const auto add = [&](int64_t end) {
-    pairs += CausalPairs(begin, end, context);
-    begin = end;
-  };
-  // The last token is only a target.
-  const DocumentIndex inputs = documents.Slice(0, tokens - 1);
-  for (int64_t i = 0; i < inputs.size(); ++i) add(inputs[i]);
-  add(tokens - 1);
-  add(sampler.windows() * context);  // the padding
-  return static_cast<double>(pairs) / static_cast<double>(sampler.windows());
+  return CausalPairs(head, latest) +
+         static_cast<Pairs>(rest / context) * CausalPairs(context, latest) +
+         CausalPairs(rest % context, latest);
 }
 
 }  // namespace
@@ -82,11 +66,7 @@ DataSource::DataSource(std::shared_ptr<const TokenSequence> sequence,
       sampler_(sequence_->tokens(), options_.context_length, options_.shuffle,
                options_.seed),
       documents_(options_.separate_documents ? sequence_->documents()
-                                             : DocumentIndex()),
-      causal_pairs_per_row_(
-          options_.separate_documents
-              ? CausalPairsPerRow(documents_, sequence_->tokens(), sampler_)
-              : static_cast<double>(Triangle(options_.context_length))) {}
+                                             : DocumentIndex()) {}
 
 absl::StatusOr<int64_t> DataSource::Fill(const BatchRequest& request,
                                          absl::Span<int64_t> ids,
@@ -145,6 +125,25 @@ absl::Status DataSource::FillRow(int64_t sample, const Row& row) const {
   end_segment(valid);
   end_segment(options_.context_length);
   return absl::OkStatus();
+}
+
+double DataSource::CausalPairsPerRow(int64_t latest) const {
+  const int64_t context = options_.context_length;
+  if (!options_.separate_documents) {
+    return static_cast<double>(CausalPairs(context, latest));
+  }
+  Pairs pairs = 0;
+  int64_t begin = 0;
+  const auto add = [&](int64_t end) {
+    pairs += CausalPairs(begin, end, context, latest);
+    begin = end;
+  };
+  // The last token is only a target.
+  const DocumentIndex inputs = documents_.Slice(0, tokens() - 1);
+  for (int64_t i = 0; i < inputs.size(); ++i) add(inputs[i]);
+  add(tokens() - 1);
+  add(windows() * context);  // the padding
+  return static_cast<double>(pairs) / static_cast<double>(windows());
 }
 
 DocumentIndex DataSource::WindowDocuments(int64_t window) const {

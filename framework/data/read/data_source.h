@@ -71,8 +71,10 @@ class DataSource {
                                absl::Span<int64_t> positions = {}) const;
 
   // Mean number of (query, key) pairs per row, padding included, if each token
-  // sees the tokens of its segment, or of its row, up to itself.
-  double causal_pairs_per_row() const { return causal_pairs_per_row_; }
+  // sees, of the tokens of its segment, or of its row, up to itself, the
+  // `latest`. Goes through all documents.
+  double CausalPairsPerRow(
+      int64_t latest = std::numeric_limits<int64_t>::max()) const;
   bool separate_documents() const { return options_.separate_documents; }
   int64_t windows() const { return sampler_.windows(); }
   int64_t tokens() const { return sequence_->tokens(); }
@@ -95,7 +97,6 @@ class DataSource {
   const Options options_;
   const WindowSampler sampler_;
   const DocumentIndex documents_;  // a single one unless separate_documents
-  const double causal_pairs_per_row_;
 };
 
 }  // namespace tessera

@@ -7,6 +7,8 @@
 
 #include <array>
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -25,16 +27,25 @@ struct GzipFile::Stream {
 
 absl::StatusOr<std::unique_ptr<GzipFile>> GzipFile::Create(
     const std::string& path) {
+  std::error_code missing;
+  const auto target = std::filesystem::canonical(path, missing);
+  // A symbolic link stays.
+  if (!missing && target != path) return Create(target.string());
+  struct stat info;
+  const bool in_place =
+      ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
+  std::string written = in_place ? path : path + ".tmp";
   const int descriptor =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+      ::open(written.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     return SystemError(errno, absl::StrCat("cannot create ", path));
   }
-  return absl::WrapUnique(new GzipFile(path, descriptor));
+  return absl::WrapUnique(new GzipFile(path, std::move(written), descriptor));
 }
 
-GzipFile::GzipFile(std::string path, int descriptor)
+GzipFile::GzipFile(std::string path, std::string written, int descriptor)
     : path_(std::move(path)),
+      written_(std::move(written)),
       descriptor_(descriptor),
       stream_(std::make_unique<Stream>()) {
   // Level 1: traces are repetitive, and are written while a run waits.
@@ -47,12 +58,7 @@ GzipFile::GzipFile(std::string path, int descriptor)
 
 GzipFile::~GzipFile() {
   deflateEnd(&stream_->state);
-  if (!descriptor_.is_open()) return;
-  // A pipe or device stays.
-  struct stat info;
-  const bool is_file =
-      ::fstat(descriptor_.fd(), &info) == 0 && S_ISREG(info.st_mode);
-  if (is_file) ::unlink(path_.c_str());
+  if (descriptor_.is_open() && written_ != path_) ::unlink(written_.c_str());
 }
 
 absl::Status GzipFile::Write(absl::string_view text) {
@@ -76,11 +82,15 @@ absl::Status GzipFile::Deflate(absl::string_view text, bool last) {
 
 absl::Status GzipFile::Close() {
   RETURN_IF_ERROR(Deflate("", /*last=*/true));
+  const bool in_place = written_ == path_;
   // Some file systems report a failed write only here.
-  if (descriptor_.Close() == 0) return absl::OkStatus();
+  if (descriptor_.Close() == 0 &&
+      (in_place || ::rename(written_.c_str(), path_.c_str()) == 0)) {
+    return absl::OkStatus();
+  }
   const int error = errno;
-  ::unlink(path_.c_str());
-  return SystemError(error, absl::StrCat("cannot close ", path_));
+  if (!in_place) ::unlink(written_.c_str());
+  return SystemError(error, absl::StrCat("cannot write ", path_));
 }
 
 }  // namespace tessera

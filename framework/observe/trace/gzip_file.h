@@ -17,10 +17,12 @@ namespace tessera {
 //   RETURN_IF_ERROR(file->Write(text));  ...
 //   return file->Close();
 //
-// A file that is not closed, or whose write failed, is removed.
+// What is at `path` is replaced at once, by Close(). A file that is not closed,
+// or whose write failed, changes nothing. A pipe or device is written to
+// instead, and a symbolic link stays.
 class GzipFile {
  public:
-  // Replaces what is at `path`.
+  // Writes to a temporary sibling; only one process may write to `path`.
   static absl::StatusOr<std::unique_ptr<GzipFile>> Create(
       const std::string& path);
   ~GzipFile();
@@ -34,11 +36,12 @@ class GzipFile {
  private:
   struct Stream;
 
-  GzipFile(std::string path, int descriptor);
+  GzipFile(std::string path, std::string written, int descriptor);
   // Compresses `text`; `last`: and ends the stream.
   absl::Status Deflate(absl::string_view text, bool last);
 
   const std::string path_;
+  const std::string written_;  // a temporary sibling, or `path_` if in place
   FileDescriptor descriptor_;
   const std::unique_ptr<Stream> stream_;
 };

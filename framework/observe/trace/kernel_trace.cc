@@ -28,6 +28,18 @@ std::string NotCounted(const absl::Status& status) {
           : "");
 }
 
+// Whether only rank 0's machine has the run's folder, which machines need not
+// share; rank 0 finds out if it has been removed.
+bool IsElsewhere(const KernelTraceOptions& options) {
+  const std::string run = DirectoryOf(options.folder);
+  if (options.rank == 0 || options.simulated || FileExists(run)) return false;
+  LogWarning(absl::StrCat(
+      "this rank writes no trace: its machine has no folder ", run,
+      "; for the traces of all ranks, let the machines share the run's folder "
+      "(--out)"));
+  return true;
+}
+
 }  // namespace
 
 KernelTrace::KernelTrace(KernelTraceOptions options,
@@ -100,6 +112,7 @@ absl::Status KernelTrace::Collect() {
   RETURN_IF_ERROR(status_);
   due_ = recording_ = false;
   ASSIGN_OR_RETURN(Trace trace, recorder_.Stop());
+  if (IsElsewhere(options_)) return absl::OkStatus();
   trace.rank = options_.rank;
   trace.world_size = options_.world_size;
   trace.device = options_.device;

@@ -37,7 +37,7 @@ struct KernelTraceOptions {
 //   profile.json    ProfileToJson()
 //   profile.txt     the same as tables
 // of rank 0, or a simulated rank; the other ranks write trace_rank1.json.gz,
-// ...
+// ..., if their machine has the run's folder, and warn if not.
 //
 // With `counters` it first counts the kernels of kCountedStep, for all
 // profiles. If counters cannot be read, the profiles say why.

@@ -57,6 +57,8 @@ TEST(SaveScheduleTest, HasADescription) {
   EXPECT_EQ(DescribeSaves(Parse("every_steps: 1")), "every step and " + end);
   EXPECT_EQ(DescribeSaves(Parse("every_steps: 500 every_minutes: 1")),
             "every 500 steps and every minute and " + end);
+  EXPECT_EQ(DescribeSaves(Parse("every_steps: 1048576")),
+            "every 1048576 steps and " + end);
 }
 
 }  // namespace

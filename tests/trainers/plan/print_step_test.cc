@@ -67,6 +67,22 @@ TEST(PrintStepTest, PrintsEveryOpOfAStep) {
   EXPECT_TRUE(runs_flash_cuda);  // also in a build without CUDA
 }
 
+// A program reads one JSON value.
+TEST(PrintStepTest, IsAFieldOfTheDryRunsJson) {
+  const auto print = [](const std::string& flags) {
+    const Outcome printed =
+        Shell(ToyTrain({flags, "--json", "--plan_for=H200"}));
+    EXPECT_EQ(printed.exit_code, 0) << printed.output;
+    return nlohmann::json::parse(printed.output);
+  };
+  const nlohmann::json step = print("--print_step");
+  nlohmann::json both = print("--dry_run --print_step");
+  EXPECT_GT(step.size(), 0);
+  EXPECT_EQ(both["step"], step);
+  both.erase("step");
+  EXPECT_EQ(both, print("--dry_run"));
+}
+
 // Under ZeRO-3 each of a model's sections is gathered and reduced for each
 // micro-batch.
 TEST(PrintStepTest, CountsTheCommunicationOfEveryMicroBatch) {

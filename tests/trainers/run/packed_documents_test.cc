@@ -121,6 +121,27 @@ TEST(PackedDocuments, TrainAsInSequencesOfTheirOwn) {
   ExpectPackingChangesNothing("CPU");
 }
 
+// Under both a window and documents fewer pairs are visible than under either.
+TEST(PackedDocuments, FlopsCountWhatWindowsAndDocumentsLeaveVisible) {
+  std::vector<std::string> sets = Sets("AUTO", "CPU", /*packed=*/true);
+  sets.push_back("model.attention_window=[{tokens: 4}, {}]");
+  const auto session = Toy("configs/tiny_cpu.pbtxt", sets);
+  const double one_document =
+      PlanRun(ToyConfig("configs/tiny_cpu.pbtxt", sets), {})->flops_per_token;
+  const DataSource& data = *session->data().train;
+  const double windowed = data.CausalPairsPerRow(4);
+  const double whole = data.CausalPairsPerRow();
+  EXPECT_LT(windowed, 0.99 * whole);
+  constexpr double kWindowed = 4 * kContext - 6.0;
+  EXPECT_LT(windowed, 0.99 * kWindowed);
+  // Two products of width 64 forward and four backward.
+  EXPECT_DOUBLE_EQ(session->plan().flops_per_token,
+                   one_document - 6 * 2 * 64 *
+                                      (kWindowed - windowed +
+                                       0.5 * kContext * kContext - whole) /
+                                      kContext);
+}
+
 TEST(GpuTrainingOnPackedDocuments, EqualsSequencesOfTheirOwn) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   ExpectPackingChangesNothing("CUDA");

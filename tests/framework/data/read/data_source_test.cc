@@ -254,8 +254,7 @@ TEST(SeparateDocumentsTest, RestartsPositionsAndIgnoresTargetsBetween) {
   EXPECT_THAT(batch.targets, ElementsAre(1, -1, -1, 4, -1, 6, 7, 8, 9, 10, 11,
                                          -1, 13, -1, -1));
   EXPECT_EQ(batch.valid_targets, 9);
-  EXPECT_EQ(source->causal_pairs_per_row(),
-            ((3 + 1 + 3) + 15 + (3 + 1 + 3)) / 3.);
+  EXPECT_EQ(source->CausalPairsPerRow(), ((3 + 1 + 3) + 15 + (3 + 1 + 3)) / 3.);
 }
 
 TEST(SeparateDocumentsTest, CanTrainAcrossDocuments) {
@@ -266,8 +265,9 @@ TEST(SeparateDocumentsTest, CanTrainAcrossDocuments) {
   const BatchRequest request = {.global_batch = 3};
   EXPECT_EQ(Fill(*source, request).targets, Fill(*joined, request).targets);
   EXPECT_EQ(Fill(*source, request).valid_targets, 13);
-  EXPECT_EQ(source->causal_pairs_per_row(), (7 + 15 + 7) / 3.);
-  EXPECT_EQ(joined->causal_pairs_per_row(), 15);
+  EXPECT_EQ(source->CausalPairsPerRow(), (7 + 15 + 7) / 3.);
+  EXPECT_EQ(joined->CausalPairsPerRow(), 15);
+  EXPECT_EQ(joined->CausalPairsPerRow(2), 9);
 }
 
 TEST(SeparateDocumentsTest, TheLastTokenMayBeADocument) {
@@ -277,7 +277,7 @@ TEST(SeparateDocumentsTest, TheLastTokenMayBeADocument) {
   const Filled batch = Fill(*source, {.global_batch = 1});
   EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 3, 4));
   EXPECT_THAT(batch.targets, ElementsAre(1, 2, 3, 4, -1));
-  EXPECT_EQ(source->causal_pairs_per_row(), 15);
+  EXPECT_EQ(source->CausalPairsPerRow(), 15);
 }
 
 TEST(SeparateDocumentsTest, PaddingIsADocument) {
@@ -316,21 +316,25 @@ TEST(SeparateDocumentsTest, AgreesWithADirectComputation) {
     const auto source = DocumentSource(
         tokens, starts, {.context_length = context, .shuffle = false});
     const Filled batch = Fill(*source, {.global_batch = source->windows()});
-    int64_t position = 0, valid = 0, pairs = 0;
+    const int64_t latest = 1 + below(context + 1);
+    int64_t position = 0, valid = 0, pairs = 0, latest_pairs = 0;
     for (int64_t i = 0; i < static_cast<int64_t>(batch.ids.size()); ++i) {
       if (i % context == 0 || begins.contains(i) || i == tokens - 1) {
         position = 0;
       }
       EXPECT_EQ(batch.positions[i], position) << seed << ", token " << i;
       pairs += ++position;
+      latest_pairs += std::min(position, latest);
       const bool ignored = i + 1 >= tokens || begins.contains(i + 1);
       EXPECT_EQ(batch.targets[i], ignored ? -1 : i + 1) << seed << ", " << i;
       if (!ignored) ++valid;
     }
     EXPECT_EQ(batch.valid_targets, std::max<int64_t>(valid, 1)) << seed;
-    EXPECT_EQ(
-        source->causal_pairs_per_row(),
-        static_cast<double>(pairs) / static_cast<double>(source->windows()))
+    const auto rows = static_cast<double>(source->windows());
+    EXPECT_EQ(source->CausalPairsPerRow(), static_cast<double>(pairs) / rows)
+        << seed;
+    EXPECT_EQ(source->CausalPairsPerRow(latest),
+              static_cast<double>(latest_pairs) / rows)
         << seed;
   }
 }
@@ -356,8 +360,8 @@ TEST(SeparateDocumentsTest, CountsThePairsOfAHugeDocument) {
   const int64_t context = int64_t{1} << 20;
   const auto source =
       DocumentSource((int64_t{1} << 50) + 1, {1}, {.context_length = context});
-  EXPECT_NEAR(source->causal_pairs_per_row() / (context * (context + 1.) / 2),
-              1, 1e-9);
+  EXPECT_NEAR(source->CausalPairsPerRow() / (context * (context + 1.) / 2), 1,
+              1e-9);
 }
 
 TEST(DataSourceTest, RejectsABatchThatDoesNotDivide) {

@@ -70,6 +70,14 @@ TEST(HtmlPageTest, FillsThePlaceholdersOnce) {
   EXPECT_THAT(page, HasSubstr("Chart.js v3"));
 }
 
+// In "index" mode a tooltip shows points of one place in the lists, whose steps
+// may differ.
+TEST(HtmlPageTest, TooltipsOfLinesPairPointsByTheirStep) {
+  EXPECT_THAT(RenderHtmlPage({.title = "a page"}),
+              HasSubstr("curves ? {mode: chart.kind === \"line\" ? \"nearest\" "
+                        ": \"index\", axis: \"x\""));
+}
+
 TEST(HtmlPageTest, LoadsNothing) {
   const std::string page = RenderHtmlPage({.title = "a page"});
   EXPECT_THAT(page, HasSubstr("default-src 'none'"));

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <zlib.h>
 
+#include <filesystem>
 #include <map>
 #include <random>
 #include <string>
@@ -226,15 +227,32 @@ TEST(GzipFileTest, WritesWhatItIsGiven) {
   EXPECT_TRUE(Unzipped(path) == expected);
 }
 
-TEST(GzipFileTest, AnUnfinishedFileIsRemoved) {
-  const std::string path = PathOf("unfinished.gz");
-  {
-    auto file = GzipFile::Create(path);
+TEST(GzipFileTest, OnlyAFinishedFileReplacesAnother) {
+  const std::string folder = PathOf("replaced");
+  ASSERT_TRUE(MakeDirectory(folder).ok());
+  const std::string path = folder + "/file.gz";
+  const auto write = [](const std::string& to, absl::string_view text,
+                        bool finish) {
+    auto file = GzipFile::Create(to);
     ASSERT_TRUE(file.ok()) << file.status();
-    ASSERT_TRUE((*file)->Write("text").ok());
-    EXPECT_TRUE(FileExists(path));
-  }
-  EXPECT_FALSE(FileExists(path));
+    ASSERT_TRUE((*file)->Write(text).ok());
+    if (finish) {
+      ASSERT_TRUE((*file)->Close().ok());
+    }
+  };
+  write(path, "unfinished", false);
+  EXPECT_THAT(ListDirectory(folder).value(), ::testing::IsEmpty());
+  write(path, "first", true);
+  write(path, "unfinished", false);
+  EXPECT_EQ(Unzipped(path), "first");
+  write(path, "second", true);
+  EXPECT_EQ(Unzipped(path), "second");
+  const std::string link = PathOf("link.gz");
+  std::filesystem::create_symlink(path, link);
+  write(link, "third", true);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(Unzipped(path), "third");
+  EXPECT_THAT(ListDirectory(folder).value(), ::testing::ElementsAre("file.gz"));
 }
 
 }  // namespace

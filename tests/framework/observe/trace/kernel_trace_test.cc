@@ -107,6 +107,28 @@ TEST_F(KernelTraceTest, OtherRanksWriteTheirTraceOnly) {
             (std::vector<std::string>{"trace_rank1.json.gz"}));
 }
 
+// Machines need not share a run's folder.
+TEST_F(KernelTraceTest, OtherRanksWarnIfTheirMachineHasNoFolder) {
+  const std::string missing = folder_ + "_missing";
+  const auto collect = [&](int rank) {
+    KernelTrace trace({.schedule = {.active = 1},
+                       .folder = missing + "/trace",
+                       .rank = rank,
+                       .world_size = 2},
+                      HostActivities(kMaxRecords));
+    Step(trace, 1);
+    EXPECT_TRUE(trace.IsDue());
+    return trace.Collect();
+  };
+  testing::internal::CaptureStderr();
+  const absl::Status status = collect(1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("no folder " + missing + "; for"));
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_FALSE(collect(0).ok());
+  EXPECT_FALSE(FileExists(missing));
+}
+
 // Counts 1 MB and no tensor pipe in each kernel. Either end may fail.
 class ScriptedCounters : public ActivitySource {
  public:
