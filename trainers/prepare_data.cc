@@ -48,7 +48,7 @@ ABSL_FLAG(
     std::string, format, "auto",
     "text; jsonl: each line is a JSON object whose --field is a document; "
     "auto: jsonl for files called .jsonl or .ndjson, also with .gz or .zst "
-    "after it, else text");
+    "after it, else text, but not for .json, which may be either");
 ABSL_FLAG(std::string, field, "text",
           "the field of a JSON line that has the text");
 ABSL_FLAG(bool, skip_invalid, false,

@@ -43,6 +43,7 @@ absl::StatusOr<FileLock> FileLock::Wait(const std::string& path,
     waits();
     error = Lock(lock.descriptor_.fd(), LOCK_EX);
   }
+  lock.is_exclusive_ = error == 0;
   if (error == 0 || HasNoLocks(error)) return lock;
   return SystemError(error, absl::StrCat("cannot lock ", path));
 }
@@ -50,6 +51,7 @@ absl::StatusOr<FileLock> FileLock::Wait(const std::string& path,
 absl::StatusOr<FileLock> FileLock::Try(const std::string& path) {
   ASSIGN_OR_RETURN(FileLock lock, Open(path));
   const int error = Lock(lock.descriptor_.fd(), LOCK_EX | LOCK_NB);
+  lock.is_exclusive_ = error == 0;
   if (error == 0 || HasNoLocks(error)) return lock;
   if (error == EWOULDBLOCK) {
     return absl::UnavailableError(

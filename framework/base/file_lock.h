@@ -23,10 +23,14 @@ class FileLock {
   // Unavailable if another process holds the lock.
   static absl::StatusOr<FileLock> Try(const std::string& path);
 
+  // False on a file system without locks: others may have "locked" it, too.
+  bool is_exclusive() const { return is_exclusive_; }
+
  private:
   static absl::StatusOr<FileLock> Open(const std::string& path);
   explicit FileLock(int descriptor) : descriptor_(descriptor) {}
   FileDescriptor descriptor_;
+  bool is_exclusive_ = false;
 };
 
 }  // namespace tessera

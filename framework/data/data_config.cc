@@ -155,13 +155,16 @@ void ValidateDocuments(const DataConfig& config, Violations violations) {
 
 // An opened source of a config.
 struct Source {
-  std::string name;  // "the default text", for messages
+  std::string name;             // "the default text", for messages
+  std::string validation_name;  // the same, if validation has its own files
   TokenSplit split;
   std::vector<std::pair<std::string, std::shared_ptr<const TokenSequence>>>
       validation_sets;  // by name
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<double> unigram_entropy;
   uint64_t fingerprint = 0;
+  // Of what is read for validation and is not part of the training files.
+  uint64_t validation_fingerprint = 0;
 };
 
 // Token files that are read as one sequence.
@@ -185,7 +188,12 @@ struct FileList {
 std::optional<EndOfText> FindEndOfText(const DataConfig& data,
                                        const Tokenizer& tokenizer) {
   if (!SeparatesDocuments(data)) return std::nullopt;
-  return EndOfText{tokenizer.eos_id(), /*is_before=*/false};
+  EndOfText end = {tokenizer.eos_id(), /*is_before=*/false};
+  const std::vector<int32_t> begin = tokenizer.begin_ids();
+  if (absl::c_linear_search(begin, tokenizer.eos_id())) {
+    end.begin_tokens = static_cast<int64_t>(begin.size());
+  }
+  return end;
 }
 
 // The token that divides the documents of `file`; nothing if they are joined or
@@ -232,6 +240,7 @@ absl::StatusOr<Source> SourceFromFolder(PreparedFolder folder, std::string name,
   if (folder.validation.has_value()) {
     RETURN_IF_ERROR(
         validation.Add(*std::move(folder.validation), vocab_size, end_of_text));
+    source.validation_fingerprint = validation.fingerprint;
     source.split.validation = CreateFileSequence(std::move(validation.files));
   }
   return source;
@@ -273,6 +282,10 @@ TokenFileFormat FormatFromConfig(TokenFiles::Format format) {
 
 constexpr char kTrainField[] = "data.token_files.train";
 constexpr char kValidationField[] = "data.token_files.validation";
+
+std::string ValidationSetField(int index) {
+  return absl::StrCat("data.token_files.validation_sets[", index, "].files");
+}
 
 // The paths in a config, with each shell pattern replaced by its sorted
 // matches. A path that exists is not treated as a pattern.
@@ -318,6 +331,9 @@ absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
       ASSIGN_OR_RETURN(
           TokenFile file,
           TokenFile::Open(path, FormatFromConfig(data.token_files().format())));
+      RETURN_IF_ERROR(file.VerifyChecksum());  // a folder's is verified
+      // 8 bytes for each document in a Megatron index.
+      if (!SeparatesDocuments(data)) file.TakeDocumentStarts();
       ASSIGN_OR_RETURN(const std::optional<EndOfText> end_of_text,
                        FindEndOfText(data, file, vocab_size));
       RETURN_IF_ERROR(list.Add(std::move(file), vocab_size, end_of_text));
@@ -385,6 +401,8 @@ absl::StatusOr<Source> OpenSplits(const TokenFiles& config,
       OpenPaths(validation, /*is_train=*/false, data, options.vocab_size,
                 &source.tokenizer);
   if (!held_out.ok()) return FieldError(kValidationField, held_out.status());
+  source.validation_name = absl::StrJoin(config.validation(), ", ");
+  source.validation_fingerprint = held_out->fingerprint;
   source.split.validation = CreateFileSequence(std::move(held_out->files));
   return source;
 }
@@ -395,13 +413,14 @@ absl::StatusOr<Source> OpenSource(const TokenFiles& config,
   ASSIGN_OR_RETURN(Source source, OpenSplits(config, data, options));
   for (int i = 0; i < config.validation_sets_size(); ++i) {
     const TokenFiles::ValidationSet& set = config.validation_sets(i);
-    const std::string field =
-        absl::StrCat("data.token_files.validation_sets[", i, "].files");
+    const std::string field = ValidationSetField(i);
     ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                      ExpandPaths(set.files(), field));
     absl::StatusOr<FileList> list = OpenPaths(
         paths, /*is_train=*/false, data, options.vocab_size, &source.tokenizer);
     if (!list.ok()) return FieldError(field, list.status());
+    source.validation_fingerprint =
+        Mix(source.validation_fingerprint, list->fingerprint);
     source.validation_sets.emplace_back(
         set.name(), CreateFileSequence(std::move(list->files)));
   }
@@ -467,6 +486,36 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenTokens(
   return DataSource::Create(std::move(tokens), std::move(source));
 }
 
+// An error names the field with the files, if validation has its own.
+absl::Status OpenValidation(const Source& source, const DataConfig& config,
+                            const DatasetOptions& options, Dataset* dataset) {
+  if (source.split.validation != nullptr) {
+    const bool has_files = !source.validation_name.empty();
+    absl::StatusOr<std::unique_ptr<DataSource>> opened = OpenTokens(
+        source.split.validation,
+        absl::StrCat("validation split of ",
+                     has_files ? source.validation_name : source.name),
+        /*shuffle=*/false, config, options);
+    if (!opened.ok()) {
+      return has_files ? FieldError(kValidationField, opened.status())
+                       : opened.status();
+    }
+    dataset->validation = *std::move(opened);
+  }
+  for (const auto& [name, tokens] : source.validation_sets) {
+    absl::StatusOr<std::unique_ptr<DataSource>> opened =
+        OpenTokens(tokens, absl::StrCat("validation set ", name),
+                   /*shuffle=*/false, config, options);
+    if (!opened.ok()) {
+      return FieldError(
+          ValidationSetField(static_cast<int>(dataset->validation_sets.size())),
+          opened.status());
+    }
+    dataset->validation_sets.push_back({name, *std::move(opened)});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void Validate(const DataConfig& config, Violations violations) {
@@ -508,29 +557,16 @@ absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
         options.context_length + 1,
         " (model.context_length + 1); train on more tokens", shorter_context));
   }
-  const auto open = [&](std::shared_ptr<const TokenSequence> tokens,
-                        absl::string_view what, bool shuffle = false) {
-    return OpenTokens(std::move(tokens), what, shuffle, config, options);
-  };
   Dataset dataset;
-  ASSIGN_OR_RETURN(
-      dataset.train,
-      open(source.split.train, absl::StrCat("train split of ", source.name),
-           config.shuffle()));
-  if (source.split.validation != nullptr) {
-    ASSIGN_OR_RETURN(dataset.validation,
-                     open(source.split.validation,
-                          absl::StrCat("validation split of ", source.name)));
-  }
-  for (auto& [name, tokens] : source.validation_sets) {
-    ASSIGN_OR_RETURN(
-        std::unique_ptr<DataSource> set,
-        open(std::move(tokens), absl::StrCat("validation set ", name)));
-    dataset.validation_sets.push_back({name, std::move(set)});
-  }
+  ASSIGN_OR_RETURN(dataset.train,
+                   OpenTokens(source.split.train,
+                              absl::StrCat("train split of ", source.name),
+                              config.shuffle(), config, options));
+  RETURN_IF_ERROR(OpenValidation(source, config, options, &dataset));
   dataset.tokenizer = std::move(source.tokenizer);
   dataset.unigram_entropy = source.unigram_entropy;
   dataset.fingerprint = source.fingerprint;
+  dataset.validation_fingerprint = source.validation_fingerprint;
   if (SeparatesDocuments(config)) {
     dataset.fingerprint =
         Mix(source.fingerprint, source.split.train->documents().Hash());

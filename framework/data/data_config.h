@@ -12,8 +12,8 @@ namespace tessera {
 // CreateDataset() checks the rules that depend on the model or the files.
 void Validate(const DataConfig& config, Violations violations);
 
-// Opens the data of a run. Reads every token once, so that a bad file stops the
-// run before step 0. `config` must have passed Validate().
+// Opens the data of a run. Reads all tokens, so that a bad file stops the run
+// before step 0. `config` must have passed Validate().
 absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
                                       const DatasetOptions& options);
 

@@ -75,6 +75,9 @@ absl::StatusOr<at::Tensor> BytesOfTokens(const Tokenizer& tokenizer,
     RETURN_IF_ERROR(text.status());
     bytes[token] = static_cast<double>(text->size());
   }
+  for (const int32_t token : tokenizer.begin_ids()) {
+    if (token < vocab) bytes[token] = 0;
+  }
   return at::tensor(bytes, at::kDouble);
 }
 

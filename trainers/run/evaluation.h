@@ -30,7 +30,8 @@ absl::StatusOr<EvaluationResult> Evaluate(
     int64_t windows, const at::Tensor& bytes_of_token = {});
 
 // The number of bytes of text that each token stands for, FP64 [vocab] on the
-// CPU; 0 for ids that the tokenizer does not have.
+// CPU; 0 for ids that the tokenizer does not have, and for the tokens with
+// which prepare_data begins and ends documents: they have a name, but no text.
 absl::StatusOr<at::Tensor> BytesOfTokens(const Tokenizer& tokenizer,
                                          int64_t vocab);
 

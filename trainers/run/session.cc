@@ -110,6 +110,10 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
   RETURN_IF_ERROR(session->OpenData(options));
   RETURN_IF_ERROR(session->group_->AgreeOn("the training data's fingerprint",
                                            session->data_.fingerprint));
+  // Ranks with more of it would wait for the others.
+  RETURN_IF_ERROR(
+      session->group_->AgreeOn("the validation data's fingerprint",
+                               session->data_.validation_fingerprint));
   RETURN_IF_ERROR(ExplainOutOfMemory(
       session->plan_, StatusFromTorchOr([&]() -> absl::Status {
         ConfigureLibTorch(session->plan_);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "framework/base/exit_code.h"
 
@@ -70,8 +71,10 @@ StopSignal::~StopSignal() {
 int StopSignal::received() const { return received_signal; }
 
 std::function<absl::Status()> StopCheck() {
-  return [stop = std::shared_ptr<StopSignal>()]() mutable {
-    if (stop == nullptr) stop = std::make_shared<StopSignal>();
+  // Copies share it: the work may be divided among several functions.
+  return [shared = std::make_shared<std::optional<StopSignal>>()]() {
+    std::optional<StopSignal>& stop = *shared;
+    if (!stop.has_value()) stop.emplace();
     return stop->received() == 0 ? absl::OkStatus()
                                  : SignalStatus(stop->received());
   };

@@ -36,6 +36,9 @@ class GzipDecoder : public ByteStream::Decoder {
   absl::StatusOr<size_t> Decode(absl::string_view* input,
                                 absl::Span<char> output) override {
     if (may_end_) {
+      // Tapes and block devices pad files with zeros.
+      input->remove_prefix(
+          std::min(input->find_first_not_of('\0'), input->size()));
       if (input->empty()) return 0;
       inflateReset(&state_);  // for the next member
       may_end_ = false;

@@ -72,7 +72,9 @@ int64_t CutLongDocument(absl::string_view document,
 // Reads a file sequentially, with one piece in memory at a time.
 class FileText {
  public:
-  explicit FileText(RandomAccessFile file) : file_(std::move(file)) {}
+  FileText(RandomAccessFile file,
+           const std::function<absl::Status()>* check_stop)
+      : file_(std::move(file)), check_stop_(*check_stop) {}
 
   // The offset in the file at which Peek() begins.
   int64_t place() const {
@@ -82,6 +84,7 @@ class FileText {
   absl::StatusOr<absl::string_view> Peek(size_t bytes) {
     const int64_t left = file_.size() - read_;
     if (buffer_.size() - begin_ < bytes && left > 0) {
+      if (check_stop_) RETURN_IF_ERROR(check_stop_());
       constexpr size_t kReadBytes = 1 << 20;
       const auto more = std::min<int64_t>(left, std::max(bytes, kReadBytes));
       buffer_.erase(0, std::exchange(begin_, 0));
@@ -96,6 +99,7 @@ class FileText {
 
  private:
   RandomAccessFile file_;
+  const std::function<absl::Status()>& check_stop_;
   std::string buffer_;
   size_t begin_ = 0;  // number of skipped bytes of `buffer_`
   int64_t read_ = 0;  // bytes read from the file
@@ -169,7 +173,7 @@ absl::StatusOr<Corpus> Corpus::Scan(const std::vector<std::string>& files,
 absl::Status Corpus::AddFile(const std::string& name, const UnpackedText& file,
                              int32_t index, const CorpusOptions& options) {
   ASSIGN_OR_RETURN(RandomAccessFile opened, RandomAccessFile::Open(file.path));
-  FileText text(std::move(opened));
+  FileText text(std::move(opened), &options.check_stop);
   const absl::string_view separator = file.separator;
   // Large enough to see whether a document is longer than a part.
   const size_t window = kPartBytes + std::max<size_t>(separator.size(), 1);

@@ -2,6 +2,7 @@
 #define FRAMEWORK_DATA_PREPARE_CORPUS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct CorpusOptions {
   // By the name of a file: the text file to read instead. Messages show the
   // name.
   absl::flat_hash_map<std::string, UnpackedText> unpacked;
+  // Called before each read of about a megabyte: an error stops the scan. May
+  // be empty.
+  std::function<absl::Status()> check_stop;
 };
 
 // Text files divided into documents, and long documents into parts.

@@ -151,6 +151,13 @@ absl::StatusOr<FileLock> LockInCache(const std::string& folder,
                    "; set XDG_CACHE_HOME to a folder that can be written"));
 }
 
+// Whether a folder that gives this error has other contents than were written.
+// Any other error, such as too many open files, is no reason to remove it.
+bool IsDamaged(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsInvalidArgument(status) ||
+         absl::IsNotFound(status);
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> DefaultTextFiles() {
@@ -178,20 +185,23 @@ absl::StatusOr<PreparedFolder> OpenDefaultText(const PrepareOptions& options) {
   ASSIGN_OR_RETURN(const FileLock lock, LockInCache(folder, options.progress));
   if (FileExists(folder)) {  // another process has made it, or it is damaged
     absl::StatusOr<PreparedFolder> cached = OpenPreparedFolder(folder);
-    if (cached.ok()) return cached;
+    if (cached.ok() || !IsDamaged(cached.status())) return cached;
     // Replace a damaged cache entry: only this program writes there.
     RETURN_IF_ERROR(RemoveTree(folder));
   }
   // Leftovers of killed processes; an active process would hold the lock.
-  RETURN_IF_ERROR(RemoveUnfinished(folder));
+  if (lock.is_exclusive()) RETURN_IF_ERROR(RemoveUnfinished(folder));
   std::vector<std::string> files;
   for (const Header& header : headers) {
     files.push_back(absl::StrCat(include, "/", header.path));
   }
   PrepareOptions any_header = options;
   any_header.invalid_text = InvalidText::kKeep;
-  RETURN_IF_ERROR(PrepareText(files, folder, any_header).status());
-  return OpenPreparedFolder(folder);
+  const absl::Status prepared = PrepareText(files, folder, any_header).status();
+  absl::StatusOr<PreparedFolder> made = OpenPreparedFolder(folder);
+  // Without a lock, another process may have been faster.
+  if (!made.ok() && !prepared.ok()) return prepared;
+  return made;
 }
 
 }  // namespace tessera

@@ -25,9 +25,13 @@ EncodedPart EncodePart(const Corpus& corpus, const Tokenizer& tokenizer,
   if (absl::Status read = corpus.Read(part, &text); !read.ok()) {
     return {std::move(read), {}};
   }
-  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text);
+  const bool begins_document =
+      index == 0 || corpus.parts()[index - 1].ends_document;
+  absl::StatusOr<std::vector<int32_t>> ids =
+      begins_document ? tokenizer.Encode(text)
+                      : tokenizer.EncodeContinued(text);
   if (!ids.ok()) return {ids.status(), {}};
-  if (index == 0 || corpus.parts()[index - 1].ends_document) {
+  if (begins_document) {
     const std::vector<int32_t> begin = tokenizer.begin_ids();
     ids->insert(ids->begin(), begin.begin(), begin.end());
   }

@@ -85,8 +85,15 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> GivenTokenizer(
   return LoadTokenizer(options.tokenizer, serialized, options.tokenizer_file);
 }
 
+using StopCheck = std::function<absl::Status()>;
+
+absl::Status Ask(const StopCheck& check_stop) {
+  return check_stop ? check_stop() : absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> LearnTokenizer(
-    const Corpus& corpus, const PrepareOptions& options) {
+    const Corpus& corpus, const PrepareOptions& options,
+    const StopCheck& check_stop) {
   const bool is_byte_level = options.tokenizer == TokenizerKind::kByteLevelBpe;
   const std::string phase = absl::StrCat("learning ", options.vocab_size,
                                          is_byte_level ? " tokens" : " pieces");
@@ -102,7 +109,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LearnTokenizer(
       const Corpus::Part& part = corpus.parts()[next++];
       const bool picked = std::ldexp(Mix(options.seed + 1, next), -64) < share;
       if (part.is_validation || !picked) continue;
-      read = corpus.Read(part, &text);
+      read = Ask(check_stop);
+      if (read.ok()) read = corpus.Read(part, &text);
       return read.ok() ? std::optional<absl::string_view>(text) : std::nullopt;
     }
     return std::nullopt;
@@ -135,6 +143,8 @@ absl::StatusOr<Corpus> ScanInputs(const std::vector<std::string>& files,
               .threads = options.threads,
               .progress = options.progress,
               .check_stop = options.check_stop}));
+  // Without an unfinished folder a signal may still end the program at once.
+  if (!scan.unpacked.empty()) scan.check_stop = options.check_stop;
   return Corpus::Scan(files, scan);
 }
 
@@ -146,10 +156,6 @@ void WarnOfSkipped(const Corpus& corpus, size_t files) {
     LogWarning(absl::StrCat("skipped ", corpus.skipped().size(), " of ", files,
                             " files, which are not UTF-8 text"));
   }
-}
-
-absl::Status CheckStop(const PrepareOptions& options) {
-  return options.check_stop ? options.check_stop() : absl::OkStatus();
 }
 
 // A split that is being written.
@@ -214,7 +220,7 @@ absl::Status WriteShards(const Corpus& corpus, const Tokenizer& tokenizer,
                static_cast<double>(done) / corpus.bytes());
         RETURN_IF_ERROR(
             (part.is_validation ? validation : train).Append(part, ids));
-        return CheckStop(options);
+        return Ask(options.check_stop);
       }));
   RETURN_IF_ERROR(train.Finish());
   RETURN_IF_ERROR(validation.Finish());
@@ -303,9 +309,11 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
       HoldOutDocuments(options.validation_fraction, options.seed, &corpus));
   WarnOfSkipped(corpus, files.size());
   if (tokenizer == nullptr) {
-    ASSIGN_OR_RETURN(tokenizer, LearnTokenizer(corpus, options));
+    StopCheck check_stop;  // as in ScanInputs()
+    if (FileExists(unpacked)) check_stop = options.check_stop;
+    ASSIGN_OR_RETURN(tokenizer, LearnTokenizer(corpus, options, check_stop));
   }
-  RETURN_IF_ERROR(CheckStop(options));
+  RETURN_IF_ERROR(Ask(options.check_stop));
   ASSIGN_OR_RETURN(
       const Manifest manifest,
       WriteFolder(corpus, *tokenizer, folder.temporary(), options));

@@ -39,8 +39,9 @@ struct PrepareOptions {
   InvalidText invalid_text = InvalidText::kRefuse;
   int threads = 0;  // 0: one per core
   ProgressSink progress;
-  // Called before the unfinished folder is created and after each part that is
-  // written: an error stops the preparation. May be empty.
+  // Called before the unfinished folder is created and, once there is one,
+  // after each part that is read or written: an error stops the preparation.
+  // May be empty.
   std::function<absl::Status()> check_stop;
   // What to change if the vocabulary is too small for the text.
   std::string vocab_size_advice =

@@ -61,7 +61,7 @@ absl::StatusOr<InputKind> KindOf(absl::string_view input, InputFormat format) {
   if (format != InputFormat::kAuto) return kind;
   kind.is_json_lines =
       absl::EndsWith(name, ".jsonl") || absl::EndsWith(name, ".ndjson");
-  if (kind.compression != Compression::kNone && absl::EndsWith(name, ".json")) {
+  if (absl::EndsWith(name, ".json")) {
     return absl::InvalidArgumentError(absl::StrCat(
         input,
         ": the name does not say whether each line is a document in "
@@ -274,9 +274,17 @@ absl::StatusOr<absl::flat_hash_map<std::string, UnpackedText>> Unpack(
     const std::vector<std::string>& inputs, const std::string& folder,
     const UnpackOptions& options) {
   std::vector<std::pair<std::string, InputKind>> packed;
+  bool has_json_lines = false;
   for (const std::string& input : inputs) {
     ASSIGN_OR_RETURN(const InputKind kind, KindOf(input, options.format));
+    has_json_lines |= kind.is_json_lines;
     if (!kind.is_plain_text()) packed.emplace_back(input, kind);
+  }
+  if (!has_json_lines && options.field != UnpackOptions().field) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--field is '", options.field,
+        "', but no input is JSON lines (.jsonl, .ndjson); set --format=jsonl "
+        "if each line is a document in JSON, else remove --field"));
   }
   absl::flat_hash_map<std::string, UnpackedText> texts;
   if (packed.empty()) return texts;

@@ -14,7 +14,9 @@
 namespace tessera {
 
 enum class InputFormat {
-  kAuto,  // by the name: .jsonl and .ndjson are kJsonLines, others kText
+  // By the name: .jsonl and .ndjson are kJsonLines, .json is refused because it
+  // may be either, others are kText.
+  kAuto,
   kText,
   kJsonLines,  // each line is a JSON object, whose text is a document
 };
@@ -47,7 +49,8 @@ struct UnpackedText {
 // one line. Creates no folder if there are no such inputs. Returns the text
 // files by input.
 //
-// InvalidArgument names input and line, DataLoss the damaged input.
+// InvalidArgument names input and line, or the field if there are no JSON
+// lines; DataLoss the damaged input.
 absl::StatusOr<absl::flat_hash_map<std::string, UnpackedText>> Unpack(
     const std::vector<std::string>& inputs, const std::string& folder,
     const UnpackOptions& options);

@@ -355,7 +355,12 @@ absl::Status TokenFile::LimitTokens(
   }));
   vocab_size_ = vocab_size;
   if (end_of_text.has_value()) {
-    if (!starts.empty() && starts.front() == 0) starts.erase(starts.begin());
+    int64_t begin = 0;  // of the document
+    std::erase_if(starts, [&](int64_t start) {
+      if (start <= begin + end_of_text->begin_tokens) return true;
+      begin = start;
+      return false;
+    });
     if (!starts.empty() && starts.back() == tokens_) starts.pop_back();
     document_starts_ = std::move(starts);
   }

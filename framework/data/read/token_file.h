@@ -50,6 +50,9 @@ struct EndOfText {
   int64_t token = 0;
   // If true, the first token of a document, else the last one.
   bool is_before = false;
+  // The number of tokens at the beginning of a document that end none: a
+  // tokenizer may begin a text with the token that ends one.
+  int64_t begin_tokens = 0;
 
   bool operator==(const EndOfText&) const = default;
 };

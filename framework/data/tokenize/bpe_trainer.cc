@@ -153,7 +153,7 @@ absl::StatusOr<absl::flat_hash_map<std::string, int64_t>> CountPreTokens(
     while (!text->empty()) {
       const absl::string_view valid = text->substr(0, Utf8PrefixBytes(*text));
       RETURN_IF_ERROR(pre_tokenizer.Split(
-          valid, &state,
+          valid, /*continues=*/false, &state,
           [&](absl::string_view pre_token) { ++counts[pre_token]; }));
       text->remove_prefix(std::min(valid.size() + 1, text->size()));
     }

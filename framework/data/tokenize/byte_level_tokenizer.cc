@@ -89,7 +89,13 @@ class ByteLevelTokenizer : public Tokenizer {
         normalized_tokens_(Added(json_, /*normalized=*/true)) {}
 
   absl::StatusOr<std::vector<int32_t>> Encode(
-      absl::string_view text) const override;
+      absl::string_view text) const override {
+    return Encode(text, /*continues=*/false);
+  }
+  absl::StatusOr<std::vector<int32_t>> EncodeContinued(
+      absl::string_view text) const override {
+    return Encode(text, /*continues=*/true);
+  }
   absl::StatusOr<std::string> Decode(
       absl::Span<const int32_t> ids) const override;
 
@@ -123,8 +129,10 @@ class ByteLevelTokenizer : public Tokenizer {
   }
 
   std::unique_ptr<Scratch> TakeScratch() const;
-  absl::Status EncodeUtf8(absl::string_view text, Scratch* scratch,
-                          std::vector<int32_t>* ids) const;
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
+                                              bool continues) const;
+  absl::Status EncodeUtf8(absl::string_view text, bool continues,
+                          Scratch* scratch, std::vector<int32_t>* ids) const;
   void EncodePreToken(absl::string_view pre_token, Scratch* scratch,
                       std::vector<int32_t>* ids) const;
 
@@ -179,14 +187,15 @@ void ByteLevelTokenizer::EncodePreToken(absl::string_view pre_token,
 }
 
 absl::Status ByteLevelTokenizer::EncodeUtf8(absl::string_view text,
-                                            Scratch* scratch,
+                                            bool continues, Scratch* scratch,
                                             std::vector<int32_t>* ids) const {
   const auto encode = [&](absl::string_view part, std::optional<int32_t> id) {
+    const bool part_continues = std::exchange(continues, false);
     if (id.has_value()) {
       ids->push_back(*id);
       return absl::OkStatus();
     }
-    return pre_tokenizer_.Split(part, &scratch->pre_tokenizer,
+    return pre_tokenizer_.Split(part, part_continues, &scratch->pre_tokenizer,
                                 [&](absl::string_view pre_token) {
                                   EncodePreToken(pre_token, scratch, ids);
                                 });
@@ -200,7 +209,7 @@ absl::Status ByteLevelTokenizer::EncodeUtf8(absl::string_view text,
 }
 
 absl::StatusOr<std::vector<int32_t>> ByteLevelTokenizer::Encode(
-    absl::string_view text) const {
+    absl::string_view text, bool continues) const {
   std::unique_ptr<Scratch> scratch = TakeScratch();
   const auto give_back = absl::MakeCleanup([&] {
     const absl::MutexLock lock(&mutex_);
@@ -210,7 +219,8 @@ absl::StatusOr<std::vector<int32_t>> ByteLevelTokenizer::Encode(
   ids.reserve(text.size() / 3);
   while (!text.empty()) {
     const absl::string_view valid = text.substr(0, Utf8PrefixBytes(text));
-    RETURN_IF_ERROR(EncodeUtf8(valid, scratch.get(), &ids));
+    RETURN_IF_ERROR(EncodeUtf8(valid, std::exchange(continues, false),
+                               scratch.get(), &ids));
     text.remove_prefix(valid.size());
     size_t invalid = 0;
     while (invalid < text.size() &&

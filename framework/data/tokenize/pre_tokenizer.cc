@@ -19,22 +19,26 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Create(
 }
 
 absl::Status PreTokenizer::SplitFrom(size_t first, absl::string_view text,
-                                     State* state, Sink sink) const {
+                                     bool continues, State* state,
+                                     Sink sink) const {
   if (first == stages_.size()) {
     sink(text);
     return absl::OkStatus();
   }
   const auto& [stage, pattern] = stages_[first];
-  if (stage.add_prefix_space && !absl::StartsWith(text, " ")) {
+  if (stage.add_prefix_space && !continues && !absl::StartsWith(text, " ")) {
     state->prefixed[first] = absl::StrCat(" ", text);
     text = state->prefixed[first];
   }
-  if (!pattern.has_value()) return SplitFrom(first + 1, text, state, sink);
+  if (!pattern.has_value()) {
+    return SplitFrom(first + 1, text, continues, state, sink);
+  }
   return pattern->Split(text, &state->match,
                         [&](absl::string_view part, bool is_match) {
                           if (!is_match && stage.drops_gaps)
                             return absl::OkStatus();
-                          return SplitFrom(first + 1, part, state, sink);
+                          return SplitFrom(first + 1, part,
+                                           /*continues=*/false, state, sink);
                         });
 }
 

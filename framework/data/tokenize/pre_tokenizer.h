@@ -35,10 +35,12 @@ class PreTokenizer {
 
   State MakeState() const { return State(stages_.size()); }
 
-  // Calls `sink` with every pre-token of `text`, which must be UTF-8.
+  // Calls `sink` with every pre-token of `text`, which must be UTF-8. If it
+  // `continues` another, adds no space before it.
   using Sink = absl::FunctionRef<void(absl::string_view pre_token)>;
-  absl::Status Split(absl::string_view text, State* state, Sink sink) const {
-    return SplitFrom(0, text, state, sink);
+  absl::Status Split(absl::string_view text, bool continues, State* state,
+                     Sink sink) const {
+    return SplitFrom(0, text, continues, state, sink);
   }
 
  private:
@@ -48,8 +50,8 @@ class PreTokenizer {
   };
 
   // Split() by the stages from number `first` on.
-  absl::Status SplitFrom(size_t first, absl::string_view text, State* state,
-                         Sink sink) const;
+  absl::Status SplitFrom(size_t first, absl::string_view text, bool continues,
+                         State* state, Sink sink) const;
 
   std::vector<CompiledStage> stages_;
 };

@@ -37,6 +37,12 @@ class Tokenizer {
 
   virtual absl::StatusOr<std::vector<int32_t>> Encode(
       absl::string_view text) const = 0;
+  // Encode() for text that continues a document: without the space that some
+  // tokenizers add before a text.
+  virtual absl::StatusOr<std::vector<int32_t>> EncodeContinued(
+      absl::string_view text) const {
+    return Encode(text);
+  }
 
   // The concatenated bytes of the tokens; the end-of-document token has none.
   // OutOfRange for an id outside the vocabulary, which a model with a padded

@@ -1,14 +1,29 @@
 #include "framework/base/file_lock.h"
 
+#include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+
+// The error of every attempt to lock; 0: none. The definition below replaces
+// the C library's in this program.
+static int lock_error = 0;
+
+extern "C" int flock(int descriptor, int operation) noexcept {
+  if (lock_error == 0) {
+    return static_cast<int>(::syscall(SYS_flock, descriptor, operation));
+  }
+  errno = lock_error;
+  return -1;
+}
 
 namespace tessera {
 namespace {
@@ -40,6 +55,21 @@ TEST(FileLock, IsReleasedWhenItsProcessEnds) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(FileLock::Try(path).ok());
+}
+
+TEST(FileLock, SaysWhetherItIsExclusive) {
+  const std::string path = testing::TempDir() + "/unsupported_lock";
+  const auto unexpected = [] { ADD_FAILURE() << "nobody has it"; };
+  EXPECT_TRUE(FileLock::Try(path)->is_exclusive());
+  EXPECT_TRUE(FileLock::Wait(path, unexpected)->is_exclusive());
+  for (const int error : {ENOSYS, ENOTSUP, ENOLCK}) {
+    lock_error = error;
+    EXPECT_FALSE(FileLock::Try(path)->is_exclusive());
+    EXPECT_FALSE(FileLock::Wait(path, unexpected)->is_exclusive());
+  }
+  lock_error = EIO;
+  EXPECT_FALSE(FileLock::Try(path).ok());
+  lock_error = 0;
 }
 
 TEST(FileLock, FailsWithoutItsFolder) {

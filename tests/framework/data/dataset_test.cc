@@ -1,6 +1,12 @@
 #include <ATen/ATen.h>
+#include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/file.h"
+#include "framework/base/ignored_target.h"
 #include "framework/base/violations.h"
 #include "framework/data/data_config.h"
 #include "framework/data/prepare/default_text.h"
@@ -21,6 +28,18 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/data_test_util.h"
+
+// If false, the file system has no locks. The definition below replaces the C
+// library's in this program.
+static bool has_locks = true;
+
+extern "C" int flock(int descriptor, int operation) noexcept {
+  if (has_locks) {
+    return static_cast<int>(::syscall(SYS_flock, descriptor, operation));
+  }
+  errno = ENOLCK;
+  return -1;
+}
 
 namespace tessera {
 namespace {
@@ -273,6 +292,22 @@ TEST(DocumentsTest, TheConfigMaySayWhereDocumentsBegin) {
   EXPECT_THAT(starts("b.bin", "documents_end_with: 7"), ElementsAre(0, 6, 14));
 }
 
+TEST(DatasetTest, RefusesADamagedFileOfAFolder) {
+  const std::string path = TestPath("a.tok");
+  auto writer = TokenFileWriter::Create(path, 300);
+  ASSERT_THAT(writer, IsOk());
+  ASSERT_THAT((*writer)->Append(std::vector<int32_t>(100, 7)), IsOk());
+  ASSERT_THAT((*writer)->Finish(), IsOk());
+  const std::string config =
+      absl::StrCat("token_files { train: '", path, "' }");
+  EXPECT_THAT(Create(config), IsOk());
+  FlipByte(path, 64 + 2 * 50);  // the token stays below 300
+  EXPECT_THAT(Create(config),
+              Fails(StatusCode::kDataLoss,
+                    AllOf(HasSubstr("data.token_files.train: " + path),
+                          HasSubstr("the tokens have checksum"))));
+}
+
 TEST(DocumentsTest, FilesAndSplitsKeepTheirDocuments) {
   std::vector<uint16_t> tokens(24, 1);
   tokens[5] = tokens[13] = 9;
@@ -313,6 +348,32 @@ TEST(DocumentsTest, TheIndexOfMegatronListsThem) {
   // A pattern that matches both files reads the dataset once.
   for (const char* pattern : {"a.*", "*.idx", "*.bin"}) {
     EXPECT_EQ(Create(SeparateConfig(pattern))->train->tokens(), 20) << pattern;
+  }
+}
+
+TEST(DocumentsTest, TakeNoMemoryIfTheyAreJoined) {
+  constexpr int64_t kDocuments = 1'000'000;  // of a token each
+  std::vector<int64_t> places(kDocuments), documents(kDocuments + 1);
+  for (int64_t i = 0; i < kDocuments; ++i) places[i] = 4 * i;
+  for (int64_t i = 0; i <= kDocuments; ++i) documents[i] = i;
+  Write(TestPath("a.idx"), std::string("MMIDIDX\0\0", 9) +
+                               Bytes<uint64_t>({1}) + "\4" +
+                               Bytes<int64_t>({kDocuments, kDocuments + 1}) +
+                               Bytes(std::vector<int32_t>(kDocuments, 1)) +
+                               Bytes(places) + Bytes(documents));
+  Write(TestPath("a.bin"), Bytes(std::vector<int32_t>(kDocuments, 9)));
+  const std::string config =
+      absl::StrCat("token_files { train: '", TestPath("a.bin"), "' } ");
+  const auto allocated = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
+  };
+  for (const char* documents : {"JOINED", "SEPARATE"}) {
+    const int64_t before = allocated();
+    const auto dataset = Create(absl::StrCat(config, "documents: ", documents));
+    ASSERT_THAT(dataset, IsOk());
+    const bool lists_them = allocated() - before > 8 * kDocuments / 2;
+    EXPECT_EQ(lists_them, absl::string_view(documents) == "SEPARATE");
   }
 }
 
@@ -395,6 +456,35 @@ TEST(DatasetTest, PatternsExpandToSortedMatches) {
                     HasSubstr("data.token_files.validation: no file matches")));
 }
 
+TEST(DatasetTest, ValidationFilesAreNamedInMessages) {
+  Write(TestPath("train.bin"), Bytes(std::vector<uint16_t>(50, 1)));
+  const auto create = [](const std::string& validation, int tokens) {
+    Write(TestPath("val.bin"), Bytes(std::vector<uint16_t>(tokens, 1)));
+    return Create(absl::StrCat("token_files { format: NANOGPT train: '",
+                               TestPath("train.bin"), "' ", validation, " }"));
+  };
+  const std::string split =
+      absl::StrCat("validation: '", TestPath("val.bin"), "'");
+  const std::string set = absl::StrCat("validation_sets { name: 'x' files: '",
+                                       TestPath("val.bin"), "' }");
+  EXPECT_EQ(
+      create(split, 5)->validation->description(),
+      absl::StrCat("validation split of ", TestPath("val.bin"), ", 5 tokens"));
+  EXPECT_THAT(create(split, 1),
+              Fails(StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr("data.token_files.validation: "),
+                          HasSubstr(TestPath("val.bin")))));
+  EXPECT_THAT(create(set, 1),
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr("data.token_files.validation_sets[0].files: ")));
+  for (const std::string& validation : {split, set}) {
+    EXPECT_NE(create(validation, 5)->validation_fingerprint,
+              create(validation, 6)->validation_fingerprint);
+    EXPECT_EQ(create(validation, 5)->fingerprint,
+              create(validation, 6)->fingerprint);
+  }
+}
+
 class PreparedTest : public ::testing::Test {
  protected:
   std::string Prepare(const std::string& name, int lines) {
@@ -443,6 +533,35 @@ TEST_F(PreparedTest, TheTokenizerSaysWhereDocumentsEnd) {
               HasSubstr("35 tokens in 3 documents"));
   // Three rows of 16 tokens; 34 tokens are inputs.
   EXPECT_THAT(Starts(*dataset->train, 3), ElementsAre(0, 4, 14, 16, 32, 34));
+}
+
+// As the tokenizer.json of several models does.
+TEST_F(PreparedTest, ADocumentMayBeginWithTheTokenThatEndsOne) {
+  const std::string second = "six seven eight nine ten eleven twelve";
+  Write(TestPath("a.txt"), "one two<E>" + second);
+  ASSERT_THAT(
+      PrepareText({TestPath("a.txt")}, TestPath("a"),
+                  {.tokenizer = TokenizerKind::kByteLevelBpe,
+                   .tokenizer_file =
+                       "tests/framework/data/tokenize/fixtures/llama3.json",
+                   .validation_fraction = 0,
+                   .separator = "<E>"}),
+      IsOk());
+  const auto folder = OpenPreparedFolder(TestPath("a"));
+  ASSERT_THAT(folder, IsOk());
+  EXPECT_THAT(folder->tokenizer->begin_ids(),
+              ElementsAre(folder->tokenizer->eos_id()));
+  const size_t first = folder->tokenizer->Encode("one two")->size() + 2;
+  const auto dataset =
+      Create(absl::StrCat("token_files { train: '", TestPath("a"),
+                          "' } documents: SEPARATE shuffle: false"),
+             1000);
+  ASSERT_THAT(dataset, IsOk());
+  EXPECT_THAT(dataset->train->description(), HasSubstr(" in 2 documents"));
+  EXPECT_THAT(Starts(*dataset->train, 1), ElementsAre(0, first));
+  const std::vector<int64_t> targets = FirstTargets(*dataset->train);
+  EXPECT_EQ(targets[first - 1], kIgnoredTarget);
+  EXPECT_EQ(targets[first], folder->tokenizer->Encode(second)->front());
 }
 
 TEST_F(PreparedTest, FoldersCombine) {
@@ -588,6 +707,36 @@ TEST(DefaultTextTest, IsPreparedOnceAndRepaired) {
   EXPECT_EQ(healed->fingerprint, fingerprints[0]);
   EXPECT_THAT(Glob(TestPath("cache") + "/tessera/datasets/*.partial-*").value(),
               IsEmpty());
+
+  // An error that says nothing about the contents, as too many open files.
+  ASSERT_EQ(
+      rename((folder + "/tokenizer.model").c_str(), TestPath("kept").c_str()),
+      0);
+  ASSERT_THAT(MakeDirectory(folder + "/tokenizer.model"), IsOk());
+  EXPECT_FALSE(Create("default_text { tokenizer: BYTES }").ok());
+  EXPECT_TRUE(FileExists(found[0]));
+  ASSERT_THAT(RemoveTree(folder + "/tokenizer.model"), IsOk());
+  ASSERT_EQ(
+      rename(TestPath("kept").c_str(), (folder + "/tokenizer.model").c_str()),
+      0);
+
+  // Without locks another process may prepare it at the same time.
+  const std::string other = folder + ".partial-1";
+  ASSERT_EQ(rename(folder.c_str(), other.c_str()), 0);
+  has_locks = false;
+  const auto second =
+      CreateDataset(Parse("default_text { tokenizer: BYTES }"),
+                    {.context_length = 128,
+                     .vocab_size = 10000,
+                     .progress = [&](const Progress& progress) {
+                       if (!absl::StartsWith(progress.phase, "encoding"))
+                         return;
+                       if (progress.fraction > 0) return;
+                       EXPECT_EQ(rename(other.c_str(), folder.c_str()), 0);
+                     }});
+  has_locks = true;
+  ASSERT_THAT(second, IsOk());
+  EXPECT_EQ(second->fingerprint, fingerprints[0]);
 
   EXPECT_THAT(Create("default_text {}", 320),
               Fails(StatusCode::kInvalidArgument,

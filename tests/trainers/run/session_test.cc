@@ -1,8 +1,11 @@
 #include "trainers/run/session.h"
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +19,7 @@
 #include "framework/program/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/fake_group.h"
 #include "tests/testing/recording_observer.h"
 #include "tests/testing/weights.h"
 #include "tests/trainers/toy_session.h"
@@ -106,6 +110,49 @@ TEST(SessionTest, LossFallsTowardsTheDataEntropy) {
   const auto session = Toy("configs/tiny_cpu.pbtxt");
   const std::vector<double> losses = Train(*session, 60);
   EXPECT_LT(losses.back(), losses.front() - 1);
+}
+
+// Passes what the ranks must agree on to a map.
+class AgreeingRanks : public FakeGroup {
+ public:
+  explicit AgreeingRanks(std::map<std::string, uint64_t>* values)
+      : values_(*values) {}
+  absl::Status AgreeOn(absl::string_view what, uint64_t value) override {
+    values_[std::string(what)] = value;
+    return {};
+  }
+
+ private:
+  std::map<std::string, uint64_t>& values_;
+};
+
+TEST(SessionTest, RanksMustHaveTheSameValidationData) {
+  const std::string folder =
+      absl::StrCat(testing::TempDir(), "/session_", getpid());
+  ASSERT_TRUE(MakeDirectories(folder).ok());
+  const std::string train = folder + "/train.bin", held = folder + "/val.bin";
+  ASSERT_TRUE(WriteFileAtomically(train, std::string(1000, '\0')).ok());
+  const auto values_with = [&](size_t validation_bytes) {
+    EXPECT_TRUE(
+        WriteFileAtomically(held, std::string(validation_bytes, '\0')).ok());
+    const RunConfig config =
+        ToyConfig("configs/tiny_cpu.pbtxt",
+                  {absl::StrCat("data={token_files { format: NANOGPT train: '",
+                                train, "' validation: '", held, "' }}")});
+    std::map<std::string, uint64_t> values;
+    const auto session =
+        Session::Create(PlanRun(config, {}).value(),
+                        std::make_unique<AgreeingRanks>(&values), {});
+    EXPECT_TRUE(session.ok()) << session.status();
+    return values;
+  };
+  const std::map<std::string, uint64_t> shorter = values_with(500);
+  const std::map<std::string, uint64_t> longer = values_with(600);
+  const std::string differs = "the validation data's fingerprint";
+  ASSERT_TRUE(shorter.contains(differs));
+  for (const auto& [what, value] : shorter) {
+    EXPECT_EQ(longer.at(what) == value, what != differs) << what;
+  }
 }
 
 TEST(SessionTest, MicroBatchesAreConsecutivePartsOfTheBatch) {

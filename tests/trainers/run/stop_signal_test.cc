@@ -58,6 +58,16 @@ TEST(StopSignalTest, WorkInPiecesStopsAtTheNextCheck) {
   EXPECT_TRUE(absl::IsCancelled(check()));
 }
 
+TEST(StopSignalTest, CopiesOfACheckShareIt) {
+  const std::function<absl::Status()> check = StopCheck();
+  {
+    const std::function<absl::Status()> copy = check;
+    EXPECT_TRUE(copy().ok());
+  }
+  std::raise(SIGTERM);  // would end the process
+  EXPECT_TRUE(absl::IsCancelled(check()));
+}
+
 TEST(StopSignalTest, NohupIsRespectedAndEarlierHandlersAreRestored) {
   std::signal(SIGHUP, SIG_IGN);
   {

@@ -245,7 +245,7 @@ TEST(TrainerTest, EvaluatesTheAverageBesideTheWeights) {
   }
 }
 
-// Ids 0 to 3 are "", "a", "bcd" and none.
+// Ids 0 to 4 are "", "a", "bcd", none and the beginning of a text.
 class GapTokenizer : public Tokenizer {
  public:
   absl::StatusOr<std::vector<int32_t>> Encode(
@@ -254,21 +254,23 @@ class GapTokenizer : public Tokenizer {
   }
   absl::StatusOr<std::string> Decode(
       absl::Span<const int32_t> ids) const override {
-    const char* const kTexts[] = {"", "a", "bcd"};
+    const char* const kTexts[] = {"", "a", "bcd", "", "<s>"};
     if (ids[0] == 3) return absl::OutOfRangeError("no such token");
     return kTexts[ids[0]];
   }
   TokenizerKind kind() const override { return TokenizerKind::kBytes; }
-  int64_t vocab_size() const override { return 4; }
+  int64_t vocab_size() const override { return 5; }
   int32_t eos_id() const override { return 0; }
+  std::vector<int32_t> begin_ids() const override { return {4}; }
   std::string Serialize() const override { return ""; }
 };
 
-TEST(BytesOfTokensTest, CountsNoBytesForIdsWithoutAToken) {
+TEST(BytesOfTokensTest, CountsNoBytesForIdsWithoutText) {
   const auto bytes = BytesOfTokens(GapTokenizer(), 6);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_TRUE(
       bytes->equal(at::tensor({0, 1, 3, 0, 0, 0}, bytes->scalar_type())));
+  EXPECT_EQ(BytesOfTokens(GapTokenizer(), 2)->numel(), 2);
 }
 
 // Prepares texts of bytes, each a document of `length` letters.

@@ -544,13 +544,8 @@ TEST(PrepareTokenizerFileTest, PartsHaveTheIdsOfTheWholeDocument) {
                     "\n漢字。\n漢", i % 7 == 0 ? "\n" : "\n\n\n");
   }
   Write(TestPath("a.txt"), text);
-  for (const absl::string_view pattern :
-       {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern}) {
-    const PrepareOptions options = {.tokenizer = TokenizerKind::kByteLevelBpe,
-                                    .split_pattern = std::string(pattern),
-                                    .vocab_size = 400,
-                                    .validation_fraction = 0};
-    const std::string out = TestPath(absl::StrCat("out", pattern.size()));
+  const auto expect_ids_of_whole = [&](const std::string& out,
+                                       const PrepareOptions& options) {
     ASSERT_THAT(PrepareText({TestPath("a.txt")}, out, options), IsOk());
     const auto folder = OpenPreparedFolder(out);
     ASSERT_THAT(folder, IsOk());
@@ -560,7 +555,25 @@ TEST(PrepareTokenizerFileTest, PartsHaveTheIdsOfTheWholeDocument) {
     expected.push_back(folder->tokenizer->eos_id());
     EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), expected.begin(),
                            expected.end()));
+  };
+  PrepareOptions options = {.tokenizer = TokenizerKind::kByteLevelBpe,
+                            .vocab_size = 400,
+                            .validation_fraction = 0};
+  for (const absl::string_view pattern :
+       {kLlama3Pattern, kQwen2Pattern, kGpt2Pattern}) {
+    SCOPED_TRACE(pattern);
+    options.split_pattern = std::string(pattern);
+    expect_ids_of_whole(TestPath(absl::StrCat("out", pattern.size())), options);
   }
+  auto json = nlohmann::json::parse(Read(
+      TestPath(absl::StrCat("out", kGpt2Pattern.size(), "/tokenizer.json"))));
+  json["pre_tokenizer"] = {{"type", "ByteLevel"},
+                           {"add_prefix_space", true},
+                           {"trim_offsets", true},
+                           {"use_regex", true}};
+  options.tokenizer_file = TestPath("prefix.json");
+  Write(options.tokenizer_file, json.dump());
+  expect_ids_of_whole(TestPath("prefix"), options);
 }
 
 TEST(ExpandGlobsTest, SortsAndDropsDuplicates) {

@@ -127,6 +127,22 @@ TEST(UnpackTest, ReadsStandardInputByItsFirstBytes) {
       Fails(StatusCode::kDataLoss, HasSubstr("standard input: is truncated")));
 }
 
+TEST(UnpackTest, SkipsZerosAfterGzip) {
+  const std::string path = TestPath("a.gz");
+  const auto unpack = [&](const std::string& packed) {
+    Write(path, packed);
+    return UnpackOne(path);
+  };
+  const std::string one = Gzip("one");
+  const std::string zeros(512, '\0');
+  EXPECT_EQ(unpack(one + zeros).value(), "one");
+  EXPECT_EQ(unpack(one + std::string(1 << 20, '\0')).value(), "one");
+  EXPECT_EQ(unpack(one + zeros + Gzip("two") + zeros).value(), "onetwo");
+  EXPECT_FALSE(unpack(one + zeros + "x").ok());
+  EXPECT_FALSE(unpack(one + zeros + "more than a header").ok());
+  EXPECT_FALSE(unpack(zeros + one).ok());
+}
+
 TEST(UnpackTest, RefusesEveryTruncation) {
   const std::string text = CppText(3, 1);
   for (const std::string name : {"a.gz", "a.zst"}) {
@@ -263,8 +279,8 @@ TEST(UnpackTest, LimitsTheLengthOfALine) {
 
 TEST(UnpackTest, LeavesPlainTextAlone) {
   Write(TestPath("a.txt"), "text");
-  Write(TestPath("a.json"), "{}");
-  const auto texts = Unpack({TestPath("a.txt"), TestPath("a.json")},
+  Write(TestPath("b.txt"), "{}");
+  const auto texts = Unpack({TestPath("a.txt"), TestPath("b.txt")},
                             TestPath("unpacked"), {.check_stop = [] {
                               ADD_FAILURE() << "asked";
                               return absl::OkStatus();
@@ -284,6 +300,29 @@ TEST(UnpackTest, RefusesAnAmbiguousName) {
             "a\xff");
   EXPECT_EQ(UnpackOne(path, {.format = InputFormat::kText}).value(),
             "{\"text\": \"a\"}\n");
+  const std::string plain = TestPath("a.json");
+  Write(plain, "{}\n");
+  EXPECT_THAT(UnpackOne(plain),
+              Fails(StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr(plain), HasSubstr("--format=jsonl"),
+                          HasSubstr("else --format=text"))));
+  const auto as_text =
+      Unpack({plain}, TestPath("unpacked"), {.format = InputFormat::kText});
+  ASSERT_THAT(as_text, IsOk());
+  EXPECT_TRUE(as_text->empty());
+}
+
+TEST(UnpackTest, RefusesAFieldWithoutJsonLines) {
+  Write(TestPath("a.txt"), "text");
+  Write(TestPath("a.jsonl"), "{\"body\": \"a\"}\n");
+  const UnpackOptions options = {.field = "body"};
+  EXPECT_THAT(Unpack({TestPath("a.txt")}, TestPath("unpacked"), options),
+              Fails(StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr("--field is 'body'"),
+                          HasSubstr("set --format=jsonl"))));
+  EXPECT_THAT(Unpack({TestPath("a.txt"), TestPath("a.jsonl")},
+                     TestPath("unpacked"), options),
+              IsOk());
 }
 
 TEST(UnpackTest, NamesWhatCannotBeRead) {
@@ -370,6 +409,36 @@ TEST(PreparePackedTest, GivesTheTokensOfTheText) {
       }
     }
   }
+}
+
+TEST(PreparePackedTest, StopsWhileItScansAndLearns) {
+  Write(TestPath("a.txt.gz"), Gzip(CppText(5000, 1)));
+  for (const bool learns : {false, true}) {
+    bool stop = false;
+    std::vector<std::string> ended;
+    const auto prepared = PrepareText(
+        {TestPath("a.txt.gz")}, TestPath("out"),
+        {.tokenizer = TokenizerKind::kByteLevelBpe,
+         .vocab_size = 500,
+         .progress =
+             [&](const Progress& progress) {
+               const bool unpacks =
+                   absl::StartsWith(progress.phase, "unpacking");
+               if (progress.fraction == 1) {
+                 ended.emplace_back(unpacks ? "unpacking" : progress.phase);
+               }
+               stop |= learns ? !unpacks : progress.fraction == 1;
+               // Before it learns, it scans.
+               EXPECT_TRUE(unpacks || learns) << progress.phase;
+             },
+         .check_stop =
+             [&] {
+               return stop ? absl::CancelledError("enough") : absl::OkStatus();
+             }});
+    EXPECT_THAT(prepared, Fails(StatusCode::kCancelled, "enough"));
+    EXPECT_EQ(ended, std::vector<std::string>{"unpacking"});
+  }
+  EXPECT_THAT(ListDirectory(TestPath("")).value(), Each(Not(HasSubstr("out"))));
 }
 
 TEST(PreparePackedTest, NamesTheInputAndLeavesNothingBehind) {

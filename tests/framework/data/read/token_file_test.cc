@@ -245,6 +245,11 @@ TEST(TokenFileTest, FindsTheDocumentsThatATokenDivides) {
   EXPECT_THAT(DocumentStarts({1, 2, 9, 9, 3, 9}, after), ElementsAre(3, 4));
   EXPECT_THAT(DocumentStarts({1, 9}, before), ElementsAre(1));
   EXPECT_THAT(DocumentStarts({9, 1}, after), ElementsAre(1));
+  // Each document begins with 9, or with 1 and 9.
+  EXPECT_THAT(DocumentStarts({9, 1, 2, 9, 9, 3, 9}, {9, false, 1}),
+              ElementsAre(4));
+  EXPECT_THAT(DocumentStarts({1, 9, 2, 9, 1, 9, 3, 9}, {9, false, 2}),
+              ElementsAre(4));
   EXPECT_THAT(DocumentStarts({9}, before), IsEmpty());
   EXPECT_THAT(DocumentStarts({9}, after), IsEmpty());
   // Equal to 9 in the lowest 16 bits.
