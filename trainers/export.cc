@@ -21,7 +21,7 @@
 
 ABSL_FLAG(std::string, dtype, "",
           "of the weights: FP32, BF16 or FP16; default: as they are stored, "
-          "which for a run is FP32");
+          "which for a run is FP32, or BF16 after BF16_PURE");
 ABSL_FLAG(std::string, weights, "TRAINED",
           "TRAINED, or EMA for their average, which a run with optimizer.ema "
           "keeps");

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "framework/base/file.h"
+#include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
 
@@ -60,6 +61,20 @@ absl::Status CheckCanMake(const std::string& out) {
                    status.message(), "; choose a folder that can be written"));
 }
 
+// The temporary folders of `path`, of any process.
+absl::StatusOr<std::vector<std::string>> Unfinished(const std::string& path) {
+  const std::string parent = DirectoryOf(path);
+  const std::string prefix =
+      absl::StrCat(path.substr(path.rfind('/') + 1), kUnfinished);
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(parent));
+  std::vector<std::string> unfinished;
+  for (const std::string& name : names) {
+    if (!absl::StartsWith(name, prefix)) continue;
+    unfinished.push_back(absl::StrCat(parent, "/", name));
+  }
+  return unfinished;
+}
+
 }  // namespace
 
 NewFolder::NewFolder(std::string path)
@@ -79,6 +94,13 @@ absl::StatusOr<NewFolder> NewFolder::Begin(absl::string_view path) {
   RETURN_IF_ERROR(CheckCanMake(folder.path_));
   // A killed process may have left it: in a container, process ids repeat.
   RETURN_IF_ERROR(RemoveTree(folder.temporary_));
+  // The others stay: another machine may be writing one.
+  for (const std::string& other :
+       Unfinished(folder.path_).value_or(std::vector<std::string>())) {
+    LogWarning(absl::StrCat(other,
+                            " is unfinished; remove it if the program "
+                            "that wrote it was killed"));
+  }
   return folder;
 }
 
@@ -90,13 +112,9 @@ absl::Status NewFolder::Commit() {
 }
 
 absl::Status RemoveUnfinished(const std::string& path) {
-  const std::string parent = DirectoryOf(path);
-  const std::string unfinished =
-      absl::StrCat(path.substr(path.rfind('/') + 1), kUnfinished);
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(parent));
-  for (const std::string& name : names) {
-    if (!absl::StartsWith(name, unfinished)) continue;
-    RETURN_IF_ERROR(RemoveTree(absl::StrCat(parent, "/", name)));
+  ASSIGN_OR_RETURN(const std::vector<std::string> folders, Unfinished(path));
+  for (const std::string& folder : folders) {
+    RETURN_IF_ERROR(RemoveTree(folder));
   }
   return absl::OkStatus();
 }

@@ -20,7 +20,7 @@ class NewFolder {
  public:
   // AlreadyExists if `path` exists. Tries whether a folder with a file can be
   // created there, so that a program does not fail after an hour; leaves
-  // nothing behind.
+  // nothing behind. Warns of temporary folders of other processes.
   static absl::StatusOr<NewFolder> Begin(absl::string_view path);
   // Removes the temporary folder.
   ~NewFolder();

@@ -124,6 +124,17 @@ TEST(GenerateTest, NeedsOnlyModelConfigAndTokenizer) {
   EXPECT_THAT(
       refused.output,
       HasSubstr(model + "/tokenizer.json: kind must be a string; is 5"));
+  // A tokenizer of transformers that is not a byte-level BPE: Mistral 7B's.
+  ASSERT_TRUE(
+      WriteFileAtomically(
+          model + "/tokenizer.json",
+          R"({"normalizer": {"type": "Sequence"}, "model": {"type": "BPE"}})")
+          .ok());
+  const Outcome other = Shell(generate + model);
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.output,
+              HasSubstr("normalizer must be null or NFC; is \"Sequence\"; give "
+                        "the prompt as token ids, --prompt_tokens=1,2,3\n"));
 }
 
 TEST(GenerateTest, UsesATokenizerInHuggingFacesFormat) {

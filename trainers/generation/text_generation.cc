@@ -221,19 +221,25 @@ std::string TokenizerToJson(const Tokenizer& tokenizer) {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
     const Checkpoint& checkpoint, int64_t vocab_size) {
+  constexpr absl::string_view kAdvice =
+      "; give the prompt as token ids, --prompt_tokens=1,2,3";
   const nlohmann::json& json = checkpoint.tokenizer();
   if (json.is_null()) {
     return absl::NotFoundError(absl::StrCat(
         checkpoint.folder(),
         " has no tokenizer.json: the model trained on token ids, or was "
-        "exported with a tokenizer of another kind; give the prompt as token "
-        "ids, --prompt_tokens=1,2,3, or use a checkpoint of a run on a folder "
-        "of trainers:prepare_data, which has its tokenizer"));
+        "exported with a tokenizer of another kind",
+        kAdvice,
+        ", or use a checkpoint of a run on a folder of trainers:prepare_data, "
+        "which has its tokenizer"));
   }
   const std::string source = checkpoint.tokenizer_source();
-  ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
-                   LoadFrom(json, source));
-  RETURN_IF_ERROR(CheckVocabulary(*tokenizer, source, vocab_size));
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadFrom(json, source);
+  if (!tokenizer.ok()) {
+    return absl::Status(tokenizer.status().code(),
+                        absl::StrCat(tokenizer.status().message(), kAdvice));
+  }
+  RETURN_IF_ERROR(CheckVocabulary(**tokenizer, source, vocab_size));
   return tokenizer;
 }
 

@@ -123,7 +123,7 @@ absl::StatusOr<const HfArchitecture*> ArchitectureOf(const std::string& path,
   }
   // Other classes share the model type: classifiers, for example.
   const auto classes = json.find("architectures");
-  if (classes != json.end() &&
+  if (classes != json.end() && !classes->is_null() &&
       *classes != Json::array({std::string(found->name)})) {
     return UnknownArchitecture(path, "architectures", *classes);
   }
@@ -133,13 +133,26 @@ absl::StatusOr<const HfArchitecture*> ArchitectureOf(const std::string& path,
   return &*found;
 }
 
-// Reads RoPE's theta and scaling. Version 5 has both in rope_parameters.
+// Fails if RoPE turns a part of each head only.
+void CheckRotatesAll(JsonFields* fields) {
+  constexpr char kPartial[] = "partial_rotary_factor";
+  if (fields->Has(kPartial) && fields->Number(kPartial) != 1) {
+    fields->Fail(kPartial, "1");
+  }
+}
+
+// Reads RoPE's theta and scaling. Version 4 has the theta beside rope_scaling,
+// version 5 has both in rope_parameters. With a mixture, this reads what
+// version 5 does: it prefers rope_scaling, and the theta of either object.
 void ReadRope(JsonFields* fields, ModelConfig* config) {
-  const bool v5 = fields->Has("rope_parameters");
-  JsonFields theta = v5 ? fields->Object("rope_parameters") : *fields;
-  Read(kRopeTheta, &theta, config);
-  if (!v5 && !fields->Has("rope_scaling")) return;
-  JsonFields rope = v5 ? theta : fields->Object("rope_scaling");
+  Read(kRopeTheta, fields, config);
+  CheckRotatesAll(fields);
+  const char* const kObject =
+      fields->Has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  if (!fields->Has(kObject)) return;
+  JsonFields rope = fields->Object(kObject);
+  Read(kRopeTheta, &rope, config);
+  CheckRotatesAll(&rope);
   // Version 4.42 and earlier: "type".
   const char* const kType = rope.Has("rope_type") ? "rope_type" : "type";
   const std::string type = rope.Text(kType);
@@ -247,10 +260,6 @@ void CheckFixed(const Json& json, JsonFields* fields) {
     if (found != json.end() && *found != value) {
       fields->Fail(name, value.dump());
     }
-  }
-  const auto partial = json.find("partial_rotary_factor");
-  if (partial != json.end() && *partial != 1) {
-    fields->Fail("partial_rotary_factor", "1");
   }
   if (json.contains("quantization_config")) {
     fields->Fail("quantization_config", "absent: weights are not quantized");

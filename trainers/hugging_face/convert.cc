@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -177,17 +178,22 @@ bool IsRotated(absl::string_view parameter) {
 
 std::string Text(const nlohmann::json& json) { return json.dump(2) + "\n"; }
 
+// The ids of the one token before a text and of the end of a document. Null: no
+// such token, no tokenizer, or one that transformers reads and we do not.
+struct SpecialIds {
+  nlohmann::json bos, eos;
+};
+
 // Adds the tokenizer, if it has transformers' format, and what transformers
-// keeps beside it. Returns the id of the end of a document; null without a
-// tokenizer, and for one that transformers reads and we do not.
-absl::StatusOr<nlohmann::json> AddTokenizer(const Checkpoint& checkpoint,
-                                            Contents* contents) {
+// keeps beside it.
+absl::StatusOr<SpecialIds> AddTokenizer(const Checkpoint& checkpoint,
+                                        Contents* contents) {
   const nlohmann::json& json = checkpoint.tokenizer();
   if (!json.is_object() || !json.contains("model")) {
     LogWarning(
         "there is no tokenizer in what is written: only a tokenizer.json "
         "(byte-level BPE) has a format that transformers reads");
-    return nlohmann::json();
+    return SpecialIds();
   }
   contents->texts[std::string(kTokenizerFile)] = json.dump();
   for (const char* name : {kTokenizerConfigFile, "special_tokens_map.json",
@@ -203,26 +209,54 @@ absl::StatusOr<nlohmann::json> AddTokenizer(const Checkpoint& checkpoint,
         absl::StrCat("the tokenizer is copied, but generate and prepare_data "
                      "cannot use it: ",
                      tokenizer.status().message()));
-    return nlohmann::json();
+    return SpecialIds();
   }
-  return nlohmann::json((*tokenizer)->eos_id());
+  SpecialIds ids = {.eos = (*tokenizer)->eos_id()};
+  const std::vector<int32_t> begin = (*tokenizer)->begin_ids();
+  if (begin.size() == 1) ids.bos = begin[0];
+  return ids;
 }
 
 // Makes tokenizer_config.json for a tokenizer without one. Without
 // tokenizer_class transformers uses the architecture's class, which may add
-// special tokens. Without eos_token lm-eval knows no end of a document.
+// special tokens. Without eos_token lm-eval knows no end of a document; without
+// bos_token it begins a text with the end of one.
 nlohmann::json TokenizerConfig(const nlohmann::json& tokenizer,
-                               const nlohmann::json& eos,
+                               const SpecialIds& ids,
                                const ModelConfig& config) {
   nlohmann::json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                          {"model_max_length", config.context_length()}};
   for (const nlohmann::json& token :
        tokenizer.value("added_tokens", nlohmann::json::array())) {
-    if (!eos.is_null() && token["id"] == eos) {
+    if (!ids.bos.is_null() && token["id"] == ids.bos) {
+      json["bos_token"] = token["content"];
+    }
+    if (!ids.eos.is_null() && token["id"] == ids.eos) {
       json["eos_token"] = token["content"];
     }
   }
   return json;
+}
+
+// generation_config.json: the folder's, with the ids that it lacks.
+absl::StatusOr<nlohmann::json> GenerationJson(const std::string& folder,
+                                              const SpecialIds& ids) {
+  ASSIGN_OR_RETURN(GenerationConfig config, ReadGenerationConfig(folder));
+  if (config.json.is_null()) config.json = SpecialTokens(nullptr);
+  if (config.end_tokens.empty()) config.json["eos_token_id"] = ids.eos;
+  nlohmann::json& bos = config.json["bos_token_id"];
+  if (bos.is_null()) bos = ids.bos;
+  return config.json;
+}
+
+// Of tensors of several dtypes the widest, so that transformers rounds none.
+StoredDtype WidestDtype(const std::vector<Output>& tensors) {
+  return absl::c_max_element(tensors,
+                             [](const Output& a, const Output& b) {
+                               return SizeBytes(a.spec.dtype) <
+                                      SizeBytes(b.spec.dtype);
+                             })
+      ->spec.dtype;
 }
 
 }  // namespace
@@ -242,23 +276,18 @@ absl::Status ExportModel(const Checkpoint& checkpoint,
       output.head_dim = ModelShapeOf(config).head_dim();
     }
   }
-  ASSIGN_OR_RETURN(const nlohmann::json eos,
-                   AddTokenizer(checkpoint, &contents));
-  ASSIGN_OR_RETURN(GenerationConfig generation,
-                   ReadGenerationConfig(checkpoint.folder()));
-  if (generation.json.is_null()) generation.json = SpecialTokens(nullptr);
-  if (generation.end_tokens.empty()) {
-    generation.json["eos_token_id"] = eos;
-  }
+  ASSIGN_OR_RETURN(const SpecialIds ids, AddTokenizer(checkpoint, &contents));
+  ASSIGN_OR_RETURN(const nlohmann::json generation,
+                   GenerationJson(checkpoint.folder(), ids));
   nlohmann::json config_json = HfConfigJson(
-      *architecture, config, TorchName(contents.tensors.front().spec.dtype));
-  config_json.update(SpecialTokens(generation.json));
+      *architecture, config, TorchName(WidestDtype(contents.tensors)));
+  config_json.update(SpecialTokens(generation));
   contents.texts[std::string(kHfConfigFile)] = Text(config_json);
-  contents.texts[std::string(kGenerationConfigFile)] = Text(generation.json);
+  contents.texts[std::string(kGenerationConfigFile)] = Text(generation);
   if (contents.texts.contains(std::string(kTokenizerFile))) {
     contents.texts.emplace(
         kTokenizerConfigFile,
-        Text(TokenizerConfig(checkpoint.tokenizer(), eos, config)));
+        Text(TokenizerConfig(checkpoint.tokenizer(), ids, config)));
   }
   return WriteFolder(contents, out, options);
 }

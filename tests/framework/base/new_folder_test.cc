@@ -62,6 +62,19 @@ TEST_F(NewFolderTest, BeginsEmptyAfterAProcessWithTheSameId) {
   EXPECT_THAT(ListDirectory(parent_ + "/out").value(), ElementsAre("new"));
 }
 
+TEST_F(NewFolderTest, WarnsOfWhatOtherProcessesLeft) {
+  for (const char* name : {"out.partial-1", "other.partial-1"}) {
+    ASSERT_TRUE(MakeDirectories(absl::StrCat(parent_, "/", name)).ok());
+  }
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(NewFolder::Begin(parent_ + "/out").ok());
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "warning: " + parent_ +
+                "/out.partial-1 is unfinished; remove it "
+                "if the program that wrote it was killed\n");
+  EXPECT_THAT(Names(), ElementsAre("other.partial-1", "out.partial-1"));
+}
+
 TEST_F(NewFolderTest, RemovesWhatKilledProcessesLeft) {
   for (const char* name : {"out.partial-1/x", "out.partial-22", "out"}) {
     ASSERT_TRUE(MakeDirectories(absl::StrCat(parent_, "/", name)).ok());

@@ -1,6 +1,7 @@
 #include "trainers/hugging_face/architecture.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -63,23 +64,36 @@ TEST(ArchitectureTest, WhatNoneHasIsRefusedByField) {
   }
 }
 
+// Literally: import and export share one table, so a round trip shows no error.
 TEST(ArchitectureTest, TensorsHaveTheNamesOfTransformers) {
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"token_embeddings.weight", "model.embed_tokens.weight"},
+      {"ln_final.weight", "model.norm.weight"},
+      {"lm_head.weight", "lm_head.weight"},
+      {"layers.12.attn.q_proj.weight",
+       "model.layers.12.self_attn.q_proj.weight"},
+      {"layers.12.attn.k_proj.weight",
+       "model.layers.12.self_attn.k_proj.weight"},
+      {"layers.12.attn.v_proj.weight",
+       "model.layers.12.self_attn.v_proj.weight"},
+      {"layers.12.attn.output_proj.weight",
+       "model.layers.12.self_attn.o_proj.weight"},
+      {"layers.12.attn.q_norm.weight",
+       "model.layers.12.self_attn.q_norm.weight"},
+      {"layers.12.attn.k_norm.weight",
+       "model.layers.12.self_attn.k_norm.weight"},
+      {"layers.0.ffn.w1.weight", "model.layers.0.mlp.gate_proj.weight"},
+      {"layers.0.ffn.w3.weight", "model.layers.0.mlp.up_proj.weight"},
+      {"layers.0.ffn.w2.weight", "model.layers.0.mlp.down_proj.weight"}};
   for (const HfArchitecture& architecture : HfArchitectures()) {
-    const auto name = [&](const std::string& parameter) {
-      return HfTensorName(architecture, parameter);
-    };
+    for (const auto& [ours, theirs] : kNames) {
+      EXPECT_EQ(HfTensorName(architecture, ours), theirs);
+    }
     const bool after = architecture.norm_placement == ModelConfig::AFTER;
-    EXPECT_EQ(name("token_embeddings.weight"), "model.embed_tokens.weight");
-    EXPECT_EQ(name("ln_final.weight"), "model.norm.weight");
-    EXPECT_EQ(name("lm_head.weight"), "lm_head.weight");
-    EXPECT_EQ(name("layers.12.attn.output_proj.weight"),
-              "model.layers.12.self_attn.o_proj.weight");
-    EXPECT_EQ(name("layers.0.ffn.w3.weight"),
-              "model.layers.0.mlp.up_proj.weight");
-    EXPECT_EQ(name("layers.0.ln1.weight"),
+    EXPECT_EQ(HfTensorName(architecture, "layers.0.ln1.weight"),
               after ? "model.layers.0.post_attention_layernorm.weight"
                     : "model.layers.0.input_layernorm.weight");
-    EXPECT_EQ(name("layers.0.ln2.weight"),
+    EXPECT_EQ(HfTensorName(architecture, "layers.0.ln2.weight"),
               after ? "model.layers.0.post_feedforward_layernorm.weight"
                     : "model.layers.0.post_attention_layernorm.weight");
   }

@@ -77,6 +77,28 @@ TEST(ConfigJsonTest, ReadsLlama3AsVersions4And5WriteIt) {
   ExpectReads(old, "LlamaForCausalLM", kLlamaModel);
 }
 
+// As version 5 does.
+TEST(ConfigJsonTest, ReadsAMixtureOfVersions4And5) {
+  // The theta is beside the new object.
+  Json json = Json::parse(kLlama);
+  json["rope_parameters"] = json["rope_scaling"];
+  json.erase("rope_scaling");
+  ExpectReads(json, "LlamaForCausalLM", kLlamaModel);
+  // rope_scaling comes before rope_parameters, also for the theta.
+  json = Json::parse(kLlama);
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  ExpectReads(json, "LlamaForCausalLM", kLlamaModel);
+  json["rope_scaling"]["rope_theta"] = 5e5;
+  json["rope_theta"] = 1e4;
+  ExpectReads(json, "LlamaForCausalLM", kLlamaModel);
+}
+
+TEST(ConfigJsonTest, NullArchitecturesAreAbsentOnes) {
+  Json json = Json::parse(kLlama);
+  json["architectures"] = nullptr;
+  ExpectReads(json, "LlamaForCausalLM", kLlamaModel);
+}
+
 TEST(ConfigJsonTest, ReadsWindowsOfMistralAndQwen3) {
   const auto windows = [](const std::string& changes) {
     const auto read = Read(Changed(changes).dump());
@@ -170,6 +192,11 @@ TEST(ConfigJsonTest, BadInputNamesFileAndField) {
            {R"({"mlp_bias": true})", "mlp_bias must be false; is true"},
            {R"({"partial_rotary_factor": 0.5})",
             "partial_rotary_factor must be 1; is 0.5"},
+           {R"({"rope_scaling": {"partial_rotary_factor": 0.5}})",
+            "rope_scaling.partial_rotary_factor must be 1; is 0.5"},
+           {R"({"rope_scaling": null, "rope_parameters":
+                {"rope_type": "default", "partial_rotary_factor": 0.5}})",
+            "rope_parameters.partial_rotary_factor must be 1; is 0.5"},
            {R"({"quantization_config": {}})", "quantization_config must be"},
            {R"({"rope_scaling": {"rope_type": "yarn"}})",
             "rope_scaling.rope_type must be \"default\" or \"llama3\"; is"},

@@ -44,9 +44,11 @@ class ConvertTest : public testing::Test {
     EXPECT_TRUE(MakeDirectories(folder_).ok());
   }
 
-  // Writes a model folder of ours whose values count up from 0 in each tensor,
-  // times `scale`.
-  std::string Ours(const std::string& fields, float scale = 1) {
+  // Writes a model folder of ours. The values of tensor n count up from n,
+  // times `scale`; the head equals the embedding. The latter's are 0 if its
+  // dtype, `embedding`, is not F32.
+  std::string Ours(const std::string& fields, float scale = 1,
+                   StoredDtype embedding = StoredDtype::kF32) {
     const std::string ours = folder_ + "ours";
     EXPECT_TRUE(RemoveTree(ours).ok());
     EXPECT_TRUE(MakeDirectories(ours).ok());
@@ -58,14 +60,21 @@ class ConvertTest : public testing::Test {
     const auto blocks = LmParameters(ModelShapeOf(config.model()), {}).value();
     for (const ParameterBlockSpec& block : blocks) {
       for (const ParameterSpec& parameter : block.members) {
-        specs.push_back({parameter.name, StoredDtype::kF32, parameter.shape});
+        specs.push_back({parameter.name,
+                         specs.empty() ? embedding : StoredDtype::kF32,
+                         parameter.shape});
       }
     }
     auto file =
         SafetensorsWriter::Create(ours + "/model.safetensors", specs).value();
-    for (const TensorSpec& spec : specs) {
-      std::vector<float> values(SizeBytes(spec).value() / sizeof(float));
-      for (size_t i = 0; i < values.size(); ++i) values[i] = scale * i;
+    for (size_t n = 0; n < specs.size(); ++n) {
+      std::vector<float> values(SizeBytes(specs[n]).value() / sizeof(float));
+      const size_t first = specs[n].name == "lm_head.weight" ? 0 : n;
+      if (specs[n].dtype == StoredDtype::kF32) {
+        for (size_t i = 0; i < values.size(); ++i) {
+          values[i] = scale * (first + i);
+        }
+      }
       EXPECT_TRUE(file->Write({reinterpret_cast<const char*>(values.data()),
                                values.size() * sizeof(float)})
                       .ok());
@@ -122,11 +131,11 @@ TEST_F(ConvertTest, InterleavedHeadsBecomeHalved) {
   const auto values = Values(*file, "model.layers.1.self_attn.v_proj.weight");
   for (int head = 0; head < 2; ++head) {
     for (int row = 0; row < 8; ++row) {
-      EXPECT_EQ(gain[row], order[row]);
+      EXPECT_EQ(gain[row], gain[0] + order[row]);
       for (const int column : {0, 31}) {
         const int at = (head * 8 + row) * 32 + column;
-        EXPECT_EQ(keys[at], (head * 8 + order[row]) * 32 + column);
-        EXPECT_EQ(values[at], at);
+        EXPECT_EQ(keys[at], keys[0] + (head * 8 + order[row]) * 32 + column);
+        EXPECT_EQ(values[at], values[0] + at);
       }
     }
   }
@@ -150,8 +159,12 @@ TEST_F(ConvertTest, ARoundTripIsExactAlsoInSeveralFiles) {
     const StoredTensors& expected = *before->Tensors(kModelFile).value();
     const StoredTensors& got = *after->Tensors(kModelFile).value();
     EXPECT_EQ(got.num_tensors(), expected.num_tensors());
-    EXPECT_EQ(got.Find("layers.1.ffn.w3.weight")->bytes,
-              expected.Find("layers.1.ffn.w3.weight")->bytes);
+    const auto file =
+        SafetensorsFile::Open(ours + "/model.safetensors").value();
+    for (const TensorEntry& tensor : file->tensors()) {
+      const std::string& name = tensor.spec.name;
+      EXPECT_EQ(got.Find(name)->bytes, expected.Find(name)->bytes) << name;
+    }
     // The index of theirs, with our names.
     EXPECT_EQ(OpenModel(folder_ + "hf").value()->config_text(),
               after->config_text());
@@ -203,6 +216,35 @@ TEST_F(ConvertTest, ATokenizerOfTransformersGoesAlong) {
               HasSubstr("hf/tokenizer.json is not JSON"));
 }
 
+// As from a checkpoint of a run, which has only the tokenizer.json.
+TEST_F(ConvertTest, TheOneTokenBeforeATextGoesAlong) {
+  const std::string ours = Ours(kHalved);
+  Json tokenizer = Json::parse(
+      ReadFile("tests/framework/data/tokenize/fixtures/llama3.json").value());
+  Json& ids = tokenizer["post_processor"]["processors"][1]["special_tokens"]
+                       ["<|endoftext|>"]["ids"];
+  const auto export_with = [&](const Json& begin) {
+    ids = begin;
+    WriteJson("ours/tokenizer.json", tokenizer);
+    EXPECT_TRUE(RemoveTree(folder_ + "hf").ok());
+    EXPECT_TRUE(Export(ours).ok());
+  };
+  export_with({704});
+  EXPECT_EQ(ReadJson("hf/config.json")["bos_token_id"], 704);
+  EXPECT_EQ(ReadJson("hf/generation_config.json")["bos_token_id"], 704);
+  EXPECT_EQ(ReadJson("hf/generation_config.json")["eos_token_id"], 0);
+  EXPECT_EQ(ReadJson("hf/tokenizer_config.json")["bos_token"], "<|im_start|>");
+  EXPECT_EQ(ReadJson("hf/tokenizer_config.json")["eos_token"], "<|endoftext|>");
+  // Two are not what transformers means by bos_token.
+  export_with({704, 705});
+  EXPECT_EQ(ReadJson("hf/config.json")["bos_token_id"], Json());
+  EXPECT_FALSE(ReadJson("hf/tokenizer_config.json").contains("bos_token"));
+  // What the folder says comes first.
+  WriteJson("ours/generation_config.json", {{"bos_token_id", 1}});
+  export_with({704});
+  EXPECT_EQ(ReadJson("hf/generation_config.json")["bos_token_id"], 1);
+}
+
 TEST_F(ConvertTest, TheEndsOfATextGoAlong) {
   const std::string ours = Ours(kHalved);
   const std::string file = "generation_config.json";
@@ -243,6 +285,15 @@ TEST_F(ConvertTest, WeightsAreRoundedToTheDtype) {
   uint16_t value;
   std::memcpy(&value, file->Bytes(entry).data() + 2, 2);
   EXPECT_EQ(value, 0x3EAB);  // 1/3
+}
+
+TEST_F(ConvertTest, TheDtypeOfAMixtureIsTheWidest) {
+  ASSERT_TRUE(Export(Ours(kHalved, 1, StoredDtype::kBF16)).ok());
+  EXPECT_EQ(ReadJson("hf/config.json")["torch_dtype"], "float32");
+  const auto file =
+      SafetensorsFile::Open(folder_ + "hf/model.safetensors").value();
+  EXPECT_EQ(file->Find("model.embed_tokens.weight")->spec.dtype,
+            StoredDtype::kBF16);
 }
 
 TEST_F(ConvertTest, ValuesBeyondADtypeAreRefusedAndLeaveNothing) {
