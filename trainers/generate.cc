@@ -55,11 +55,11 @@ ABSL_FLAG(double, top_p, 0.95,
 ABSL_FLAG(double, min_p, 0,
           "sample from tokens at least this share as likely as the likeliest");
 ABSL_FLAG(double, repetition_penalty, 1,
-          "above 1: tokens that are in the text become less likely; in [0.01, "
-          "100]");
+          "above 1: tokens that are in the text, prompt included, become less "
+          "likely; in [0.01, 100]");
 ABSL_FLAG(std::string, stop, "",
-          "text that ends the sample, and is not printed; may be repeated; "
-          "not with --prompt_tokens")
+          "text in UTF-8 that ends the sample, and is not printed; may be "
+          "repeated; not with --prompt_tokens")
     .OnUpdate([] {
       const std::string text = absl::GetFlag(FLAGS_stop);
       if (!text.empty()) StopTexts().push_back(text);
@@ -74,17 +74,32 @@ ABSL_FLAG(
     "CPU or CUDA; default: the one that the run was trained on; CUDA for a "
     "folder without a run");
 
+ABSL_FLAG(std::string, precision, "",
+          "FP32, TF32, BF16, FP16 or BF16_PURE, as precision.mode; default: "
+          "that of the run; FP32 for a folder of transformers, or on a CPU "
+          "instead of TF32 and FP16");
+
 namespace tessera {
 namespace {
 
-// Keeps the precision of the run, unless it needs a GPU and the device is a
-// CPU.
-void UsePrecisionOfDevice(RunConfig* config) {
-  const PrecisionConfig::Mode mode = config->precision().mode();
-  if (config->training().device() == TrainingConfig::CPU &&
-      (mode == PrecisionConfig::TF32 || mode == PrecisionConfig::FP16)) {
-    config->mutable_precision()->set_mode(PrecisionConfig::FP32);
+// Sets the precision that --precision names. Without it, keeps that of the run,
+// unless it needs a GPU and the device is a CPU.
+absl::Status ChoosePrecision(RunConfig* config) {
+  const std::string precision = absl::GetFlag(FLAGS_precision);
+  PrecisionConfig::Mode mode = config->precision().mode();
+  if (precision.empty()) {
+    if (config->training().device() == TrainingConfig::CPU &&
+        (mode == PrecisionConfig::TF32 || mode == PrecisionConfig::FP16)) {
+      mode = PrecisionConfig::FP32;
+    }
+  } else if (!PrecisionConfig::Mode_Parse(precision, &mode) ||
+             mode == PrecisionConfig::UNSPECIFIED) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--precision=", precision,
+                     ": must be FP32, TF32, BF16, FP16 or BF16_PURE"));
   }
+  config->mutable_precision()->set_mode(mode);
+  return absl::OkStatus();
 }
 
 // Prints a piece of the sample at once.
@@ -93,15 +108,18 @@ absl::Status Print(absl::string_view text) {
   return FlushResult(stdout);
 }
 
-absl::Status CheckPrompt(absl::string_view prompt) {
-  const std::string fault = Utf8Fault(prompt);
+absl::Status CheckText(absl::string_view flag, absl::string_view text,
+                       absl::string_view advice) {
+  const std::string fault = Utf8Fault(text);
   if (fault.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--prompt, ", fault,
-                   "; give text in UTF-8, or token ids with --prompt_tokens"));
+      absl::StrCat(flag, ", ", fault, "; ", advice));
 }
 
 absl::StatusOr<SamplingOptions> SamplingFromFlags() {
+  for (const std::string& stop : StopTexts()) {
+    RETURN_IF_ERROR(CheckText("--stop", stop, "give text in UTF-8"));
+  }
   const SamplingOptions sampling{
       .temperature = absl::GetFlag(FLAGS_temperature),
       .top_k = absl::GetFlag(FLAGS_top_k),
@@ -135,7 +153,9 @@ absl::Status ChooseDevice(TrainingConfig* training) {
 // Without tokens it is a text.
 absl::StatusOr<Prompt> PromptFromFlags() {
   Prompt prompt{.text = absl::GetFlag(FLAGS_prompt)};
-  RETURN_IF_ERROR(CheckPrompt(prompt.text));
+  RETURN_IF_ERROR(
+      CheckText("--prompt", prompt.text,
+                "give text in UTF-8, or token ids with --prompt_tokens"));
   ASSIGN_OR_RETURN(
       prompt.tokens,
       ParseTokenIds(absl::GetFlag(FLAGS_prompt_tokens), "--prompt_tokens"));
@@ -164,6 +184,7 @@ absl::Status Run() {
                    OpenModel(UserPath(path), {}, part));
   ASSIGN_OR_RETURN(RunConfig config, ModelRunConfig(*checkpoint));
   RETURN_IF_ERROR(ChooseDevice(config.mutable_training()));
+  RETURN_IF_ERROR(ChoosePrecision(&config));
   std::unique_ptr<Tokenizer> tokenizer;  // null for token ids
   if (prompt.tokens.empty()) {
     ASSIGN_OR_RETURN(tokenizer,
@@ -174,7 +195,7 @@ absl::Status Run() {
                      ReadGenerationConfig(checkpoint->folder()));
     sampling.stop_tokens = generation.end_tokens;
   }
-  UsePrecisionOfDevice(&config);
+  RETURN_IF_ERROR(CheckTokenIds(prompt.tokens, config.model().vocab_size()));
   const auto tokens = static_cast<int64_t>(prompt.tokens.size());
   ASSIGN_OR_RETURN(
       const RunPlan plan,

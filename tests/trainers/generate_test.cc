@@ -1,5 +1,6 @@
 // Runs the `generate` program as a user does.
 
+#include <cstdio>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // Words that repeat, without order.
@@ -66,7 +68,12 @@ TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
             "--temperature=inf", "temperature must be a finite number >= 0"},
         {"--max_tokens=2000000000", "max_tokens must be in [1, 1048576]"},
         {"--prompt=\"$(printf 'caf\\351')\"",
-         "error: --prompt, byte 3: 0xe9 is not UTF-8; "}}) {
+         "error: --prompt, byte 3: 0xe9 is not UTF-8; "},
+        {"--stop=ok --stop=\"$(printf '\\251')\"",
+         "error: --stop, byte 0: 0xa9 is not UTF-8; "},
+        {"--precision=bf16",
+         "error: --precision=bf16: must be FP32, TF32, BF16, FP16 or "
+         "BF16_PURE\n"}}) {
     const Outcome outcome = Shell(generate + flags);
     EXPECT_EQ(outcome.exit_code, 2) << flags;
     EXPECT_THAT(outcome.output, HasSubstr(message));
@@ -135,6 +142,45 @@ TEST(GenerateTest, NeedsOnlyModelConfigAndTokenizer) {
   EXPECT_THAT(other.output,
               HasSubstr("normalizer must be null or NFC; is \"Sequence\"; give "
                         "the prompt as token ids, --prompt_tokens=1,2,3\n"));
+}
+
+// The size of the parameters in KiB, as an error of a program has it.
+double ParametersOf(const Outcome& outcome) {
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
+  const size_t at = outcome.output.find("  parameters");
+  double kib = 0;
+  EXPECT_EQ(std::sscanf(outcome.output.substr(at).c_str(),
+                        " parameters %lf KiB", &kib),
+            1)
+      << outcome.output;
+  return kib;
+}
+
+TEST(GenerateTest, APrecisionReplacesThatOfTheRun) {
+  const std::string run = Folder("precise"), model = Folder("long_context");
+  const Outcome trained =
+      Shell(ToyTrain({"--out=" + run, "--set model.num_layers=16"}) +
+            absl::StrCat("; mkdir ", model, "; cd ", run,
+                         "/checkpoints/step_00000020; cp model.safetensors ",
+                         model, "; sed 's/^  context_length: 16$/",
+                         "  context_length: 2147483647/' config.pbtxt > ",
+                         model, "/config.pbtxt"));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string generate =
+      absl::StrCat(FindRuntimeFile("trainers/generate").value(),
+                   " --device=CPU --prompt_tokens=1 --checkpoint=");
+  const Outcome half =
+      Shell(generate + run + " --max_tokens=5 --precision=BF16_PURE");
+  EXPECT_EQ(half.exit_code, 0) << half.output;
+  EXPECT_THAT(half.output, MatchesRegex("1(,[0-9]+){5}\n"));
+  // No memory is large enough for such keys and values: 2 TiB in BF16.
+  const std::string large =
+      generate + model + " --samples=1024 --max_tokens=1048576 ";
+  const Outcome full = Shell(large);
+  EXPECT_THAT(full.output, HasSubstr("half the size: --precision=BF16\n"));
+  const Outcome pure = Shell(large + "--precision=BF16_PURE");
+  EXPECT_THAT(pure.output, Not(HasSubstr("--precision")));
+  EXPECT_NEAR(ParametersOf(pure), ParametersOf(full) / 2, 0.01);
 }
 
 TEST(GenerateTest, UsesATokenizerInHuggingFacesFormat) {
@@ -244,6 +290,11 @@ TEST(GenerateTest, ContinuesTokenIdsWithoutATokenizer) {
         {"--prompt_tokens=1,300",
          "token id 300, but the model's vocabulary "
          "has ids from 0 to 299"},
+        // Before the plan, which refuses the precision on a CPU.
+        {"--prompt_tokens=1,300 --precision=FP16 --device=CPU",
+         "token id 300, but the model's vocabulary"},
+        {"--prompt_tokens=1 --precision=FP16 --device=CPU",
+         "precision.mode FP16 needs a GPU"},
         {"--prompt_tokens=1 --prompt=a", "both set"}}) {
     const Outcome refused = Shell(generate + flags);
     EXPECT_EQ(refused.exit_code, 2) << flags;

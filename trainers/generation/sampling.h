@@ -27,7 +27,10 @@ struct SamplingOptions {
   // Divides positive logits of tokens in the text so far, prompt included, and
   // multiplies negative ones (Keskar et al., "CTRL", 2019).
   double repetition_penalty = 1;  // in [0.01, 100]; 1: none
-  int64_t samples = 1;            // in [1, 1024], at the same time
+  // So many tokens at the beginning of the prompt, at most all, are no part of
+  // the text, as is the end of the document before it: they are not penalized.
+  int64_t before_text = 0;
+  int64_t samples = 1;  // in [1, 1024], at the same time
   // Sample i draws with seed + i. Equal seeds and prompts give equal samples.
   uint64_t seed = 0;
   int64_t max_tokens = 100;          // in [1, kMaxSampleTokens]

@@ -126,7 +126,8 @@ absl::StatusOr<Prompt> MakePrompt(const Tokenizer& tokenizer,
     begin.push_back(tokenizer.eos_id());
   }
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokenizer.Encode(text));
-  Prompt prompt{.text = std::string(text)};
+  Prompt prompt{.text = std::string(text),
+                .before_text = static_cast<int64_t>(begin.size())};
   prompt.tokens.assign(begin.begin(), begin.end());
   prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
   return prompt;
@@ -137,6 +138,7 @@ absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
                         TextSink emit) {
   options.stop_tokens.push_back(tokenizer.eos_id());
   options.vocab_size = tokenizer.vocab_size();
+  options.before_text = prompt.before_text;
   SampleQueue queue(options.samples, prompt.text, emit);
   RETURN_IF_ERROR(queue.Begin());
   std::vector<TextDecoder> decoders(options.samples,
@@ -153,16 +155,22 @@ absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
   return queue.End("\n---\n");
 }
 
-absl::Status SampleTokens(NextTokenModel& model,
-                          const std::vector<int64_t>& prompt,
-                          const SamplingOptions& options, TextSink emit) {
+absl::Status CheckTokenIds(const std::vector<int64_t>& prompt,
+                           int64_t vocab_size) {
   for (const int64_t id : prompt) {
-    if (id < model.vocab()) continue;
+    if (id < vocab_size) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("the prompt has token id ", id,
                      ", but the model's vocabulary has ids from 0 to ",
-                     model.vocab() - 1, "; use ids in that range"));
+                     vocab_size - 1, "; use ids in that range"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status SampleTokens(NextTokenModel& model,
+                          const std::vector<int64_t>& prompt,
+                          const SamplingOptions& options, TextSink emit) {
+  RETURN_IF_ERROR(CheckTokenIds(prompt, model.vocab()));
   SampleQueue queue(options.samples, absl::StrJoin(prompt, ","), emit);
   RETURN_IF_ERROR(queue.Begin());
   RETURN_IF_ERROR(Sample(model, prompt, options,

@@ -26,6 +26,7 @@ using TextSink = absl::FunctionRef<absl::Status(absl::string_view text)>;
 struct Prompt {
   std::string text;
   std::vector<int64_t> tokens;  // what the model continues
+  int64_t before_text = 0;      // so many of the tokens come before the text
 };
 // Whether a model can begin a document, that is, whether its training had
 // something before a document's first token. `data` is that of its run.
@@ -52,6 +53,10 @@ absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
 absl::Status SampleTokens(NextTokenModel& model,
                           const std::vector<int64_t>& prompt,
                           const SamplingOptions& options, TextSink emit);
+
+// InvalidArgument names an id of `prompt` that is not below `vocab_size`.
+absl::Status CheckTokenIds(const std::vector<int64_t>& prompt,
+                           int64_t vocab_size);
 
 // Parses "1,2,3", integers >= 0; empty for an empty text. InvalidArgument names
 // `what`, the source of the text, and the part that is not a token id.

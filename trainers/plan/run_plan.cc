@@ -114,6 +114,11 @@ std::vector<std::string> GenerationAdvice(const RunPlan& plan) {
     advice.push_back(
         "a smaller --max_tokens or --samples, or a shorter prompt");
   }
+  const PrecisionConfig::Mode mode = plan.config.precision().mode();
+  if (mode == PrecisionConfig::FP32 || mode == PrecisionConfig::TF32) {
+    advice.push_back(
+        "keys, values and most weights of half the size: --precision=BF16");
+  }
   if (plan.device.is_cuda()) advice.push_back("the CPU: --device=CPU");
   if (advice.empty()) advice.push_back("a machine with more memory");
   return advice;

@@ -1,6 +1,7 @@
 #include "trainers/generation/sampling.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
@@ -174,6 +175,67 @@ TEST(DrawTokenTest, DrawsFromAllOfALargeVocabulary) {
             wanted.masked_select(top > 0).min().item<double>());
 }
 
+// DrawToken() in other words: sorts all tokens first.
+int64_t PlainlyDrawn(const std::vector<float>& logits,
+                     const SamplingOptions& options, double uniform) {
+  std::vector<int64_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+  const auto weight = [&](int64_t token) {
+    return std::exp((double{logits[token]} - logits[order[0]]) /
+                    options.temperature);
+  };
+  double mass = 0;
+  if (options.top_k > 0) {
+    order.resize(options.top_k);
+    for (const int64_t token : order) mass += weight(token);
+  } else {
+    for (size_t token = 0; token < logits.size(); ++token) {
+      mass += weight(static_cast<int64_t>(token));
+    }
+  }
+  if (options.top_p < 1 || options.min_p > 0) {
+    const double enough = options.top_p * mass;
+    size_t kept = 0;
+    for (mass = 0; kept < order.size() && mass < enough &&
+                   weight(order[kept]) >= options.min_p;
+         ++kept) {
+      mass += weight(order[kept]);
+    }
+    order.resize(kept);
+  }
+  double target = uniform * mass;
+  for (const int64_t token : order) {
+    target -= weight(token);
+    if (target < 0) return token;
+  }
+  return order.back();
+}
+
+TEST(DrawTokenTest, SortsOnlyTheFirstTokensAndDrawsTheSame) {
+  constexpr int64_t kVocab = 5000;
+  at::manual_seed(7);
+  const std::vector<SamplingOptions> all = {
+      {},
+      {.temperature = 0.8, .top_p = 0.95},
+      {.min_p = 0.01},
+      {.temperature = 0.3, .top_k = 900, .top_p = 0.9}};
+  for (const double scale : {0.0, 0.1, 1.0, 5.0}) {
+    // Many are equal, and some are -0.
+    const at::Tensor row = at::round(at::randn({kVocab}) * scale * 8) / 8;
+    const std::vector<float> logits(row.const_data_ptr<float>(),
+                                    row.const_data_ptr<float>() + kVocab);
+    for (size_t i = 0; i < all.size(); ++i) {
+      for (double uniform = 0; uniform < 1; uniform += 0.01) {
+        ASSERT_EQ(DrawToken(logits, all[i], uniform),
+                  PlainlyDrawn(logits, all[i], uniform))
+            << scale << " " << i << " " << uniform;
+      }
+    }
+  }
+}
+
 TEST(DrawTokenTest, StaysWithinTheVocabularyAtTheEnds) {
   const std::vector<float> logits = {0, 0, 0};
   EXPECT_EQ(DrawToken(logits, {}, 0), 0);
@@ -225,6 +287,33 @@ TEST(SamplingTest, APenaltyKeepsTokensFromBeingRepeated) {
   };
   EXPECT_EQ(distinct(100), 41u);
   EXPECT_LT(distinct(1), 41u);
+}
+
+// As in transformers. What only comes before the text is no part of it.
+TEST(SamplingTest, APenaltyCountsStopTokensOfThePrompt) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  NextTokenModel model = ModelOf(*session);
+  const std::vector<float> logits = model.LogitsAfter({{0, 1}}).value();
+  ASSERT_GT(logits[0], 0);
+  ASSERT_GT(logits[1], logits[0]);
+  const auto ends = [&](int64_t before_text) {
+    bool ended = true;
+    const absl::Status status = Sample(model, {0, 1},
+                                       {.temperature = 0,
+                                        .repetition_penalty = 100,
+                                        .before_text = before_text,
+                                        .max_tokens = 1,
+                                        .stop_tokens = {0},
+                                        .vocab_size = 2},
+                                       [&](int64_t, int64_t) {
+                                         ended = false;
+                                         return true;
+                                       });
+    EXPECT_TRUE(status.ok()) << status;
+    return ended;
+  };
+  EXPECT_FALSE(ends(0));  // both are penalized
+  EXPECT_TRUE(ends(1));
 }
 
 TEST(SamplingTest, RefusesOptionsOutOfRange) {
@@ -292,8 +381,10 @@ Prompt PromptOf(const std::string& text) {
 
 TEST(PromptTest, BeginsAsTheTokenizerSays) {
   EXPECT_EQ(PromptOf("a").tokens, std::vector<int64_t>{60});
+  EXPECT_EQ(PromptOf("a").before_text, 1);
   const Prompt prompt = MakePrompt(BeginningTokenizer(), {}, "a").value();
   EXPECT_EQ(prompt.tokens, (std::vector<int64_t>{7, 8}));
+  EXPECT_EQ(prompt.before_text, 2);
   EXPECT_EQ(prompt.text, "a");
 }
 
@@ -409,6 +500,28 @@ TEST(SampleTokensTest, EachSampleIsALine) {
   EXPECT_THAT(first, testing::StartsWith("3,1,"));
   EXPECT_EQ(sample({.samples = 2, .seed = 4, .max_tokens = 9}),
             absl::StrCat(first, "\n", sample({.seed = 5, .max_tokens = 9})));
+}
+
+TEST(SampleTokensTest, ThreadsDrawTheSame) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  NextTokenModel model = ModelOf(*session);
+  const int threads = at::get_num_threads();
+  std::vector<std::string> texts;
+  for (const int count : {1, 4}) {
+    at::set_num_threads(count);
+    std::string& text = texts.emplace_back();
+    // So many samples that each thread has some.
+    const absl::Status status = SampleTokens(
+        model, {3, 1},
+        {.repetition_penalty = 2, .samples = 1024, .max_tokens = 5},
+        [&](absl::string_view piece) {
+          absl::StrAppend(&text, piece);
+          return absl::OkStatus();
+        });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  at::set_num_threads(threads);
+  EXPECT_EQ(texts[0], texts[1]);
 }
 
 TEST(SampleTextTest, EndsBeforeItsStopText) {

@@ -501,7 +501,13 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
                   testing::HasSubstr("generating 1 text of 2147483647 tokens, "
                                      "prompt included, needs about "),
                   testing::HasSubstr("  a smaller --max_tokens or --samples, "
-                                     "or a shorter prompt\n")));
+                                     "or a shorter prompt\n"),
+                  testing::HasSubstr("half the size: --precision=BF16\n")));
+  const absl::Status halved =
+      PlanGeneration(bf16, {.tokens = 2147483647, .texts = 1 << 20}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(halved)) << halved;
+  EXPECT_THAT(std::string(halved.message()),
+              testing::Not(testing::HasSubstr("--precision")));
 }
 
 // Blocks are multiples of the store's alignment, so that there is no padding.
