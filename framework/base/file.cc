@@ -97,19 +97,18 @@ absl::Status WriteInPlace(const std::string& path, absl::string_view contents) {
   return status;
 }
 
-// The existing file that a symbolic link `path` names; else `path`.
-std::string TargetOf(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_symlink(path, error)) return path;
-  const auto target = std::filesystem::canonical(path, error);
-  return error ? path : target.string();
-}
-
 }  // namespace
 
 std::string DirectoryOf(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
+}
+
+std::string LinkTarget(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error)) return path;
+  const auto target = std::filesystem::canonical(path, error);
+  return error ? path : target.string();
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path,
@@ -165,7 +164,7 @@ absl::Status WriteFileAtomically(const std::string& path,
     }
     if (!is_file) return WriteInPlace(path, contents);
   }
-  const std::string target = TargetOf(path);
+  const std::string target = LinkTarget(path);
   const std::string temporary = TemporarySibling(target);
   absl::Status status = WriteAndSync(temporary, contents);
   if (status.ok() && ::rename(temporary.c_str(), target.c_str()) != 0) {
@@ -179,7 +178,7 @@ absl::Status WriteFileAtomically(const std::string& path,
 }
 
 absl::Status RemoveTemporarySiblings(const std::string& path) {
-  const std::string target = TargetOf(path);
+  const std::string target = LinkTarget(path);
   const std::string directory = DirectoryOf(target);
   const std::string file = std::filesystem::path(target).filename().string();
   ASSIGN_OR_RETURN(const std::vector<std::string> names,

@@ -38,8 +38,12 @@ absl::Status WriteAll(int descriptor, absl::string_view contents,
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::string_view contents);
 
-// The folder that holds `path`, "." for a name alone.
+// Returns the folder that contains `path`, or "." if `path` is only a name.
 std::string DirectoryOf(const std::string& path);
+
+// Returns the existing file that `path` links to, or `path` itself if it is no
+// symbolic link or the link is broken.
+std::string LinkTarget(const std::string& path);
 
 // Removes temporary siblings that a killed WriteFileAtomically() of `path`
 // left. Only call this while no other process writes `path`.

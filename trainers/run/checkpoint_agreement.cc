@@ -1,6 +1,5 @@
 #include "trainers/run/checkpoint_agreement.h"
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/file.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "trainers/run/numbers_of_ranks.h"
@@ -39,10 +39,9 @@ absl::Status AgreeOn(Checkpoint::Part part, const VerifiedShare& share,
                             *oldest,
                             ", because it has found this one damaged or has "
                             "not seen it"));
-    const std::string directory =
-        std::filesystem::path((*checkpoint)->folder()).parent_path().string();
     ASSIGN_OR_RETURN(*checkpoint,
-                     NewestCheckpoint(directory, part, share, *oldest));
+                     NewestCheckpoint(DirectoryOf((*checkpoint)->folder()),
+                                      part, share, *oldest));
   }
 }
 

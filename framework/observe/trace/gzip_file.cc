@@ -7,8 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -27,20 +25,18 @@ struct GzipFile::Stream {
 
 absl::StatusOr<std::unique_ptr<GzipFile>> GzipFile::Create(
     const std::string& path) {
-  std::error_code missing;
-  const auto target = std::filesystem::canonical(path, missing);
-  // A symbolic link stays.
-  if (!missing && target != path) return Create(target.string());
+  std::string target = LinkTarget(path);  // a symbolic link stays
   struct stat info;
   const bool in_place =
-      ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
-  std::string written = in_place ? path : path + ".tmp";
+      ::stat(target.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
+  std::string written = in_place ? target : target + ".tmp";
   const int descriptor =
       ::open(written.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     return SystemError(errno, absl::StrCat("cannot create ", path));
   }
-  return absl::WrapUnique(new GzipFile(path, std::move(written), descriptor));
+  return absl::WrapUnique(
+      new GzipFile(std::move(target), std::move(written), descriptor));
 }
 
 GzipFile::GzipFile(std::string path, std::string written, int descriptor)
