@@ -434,9 +434,9 @@ template <typename T, int kHeads>
 cudaError_t Launch(const DecodeAttentionParams& p, cudaStream_t stream) {
   const int group = p.h / p.g;
   const dim3 grid(p.splits, p.b * p.g, (group + kHeads - 1) / kHeads);
-  // If two blocks of the product found room beside a block of this kernel,
-  // other multiprocessors would get none, nor of the products after it: they
-  // would take 1.3 times as long.
+  // A token took 1.3 times as long when two blocks of the product had room
+  // beside a block of this kernel. Probably other multiprocessors then got
+  // none, and all later products were divided as unevenly.
   size_t half = 0;
   cudaError_t error = HalfOfSharedMemory(&half);
   if (error != cudaSuccess) return error;

@@ -9,10 +9,13 @@ namespace tessera {
 
 // How much of the device the session's work uses. Each piece of work is
 // repeated for about a second on a GPU, and its sensors are read meanwhile:
-// a square GEMM and a copy, which are the measured ceilings; each linear layer
-// and attention by itself, forward and backward, and attention once for each
-// window; a forward pass as evaluation runs it; forward and backward together;
-// and the step. Figures:
+// - a square GEMM and a copy, which are the measured ceilings;
+// - each linear layer and attention alone, forward and backward; attention is
+//   measured for each window that the model uses;
+// - a forward pass as evaluation runs it;
+// - forward and backward together;
+// - the step.
+// Figures:
 //   gemm_tflops, copy_gb_per_s   the ceilings
 //   work   [{work, ms, tflops, ceiling_pct, gb_per_s, copy_pct, flop_per_byte,
 //          sm_mhz, power_w, tensor_pct, dram_pct, joules, joules_per_token}]

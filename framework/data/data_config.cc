@@ -163,7 +163,7 @@ struct Source {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<double> unigram_entropy;
   uint64_t fingerprint = 0;
-  // Of what is read for validation and is not part of the training files.
+  // Hash of the tokens in files that are read only for validation.
   uint64_t validation_fingerprint = 0;
 };
 

@@ -38,7 +38,7 @@ struct Dataset {
   // Hash of the training tokens and, if they are separate, of the places where
   // documents begin; compared when a run resumes.
   uint64_t fingerprint = 0;
-  // Hash of the tokens of files that are only for validation.
+  // Hash of the tokens in files that are read only for validation.
   uint64_t validation_fingerprint = 0;
 };
 

@@ -27,8 +27,8 @@ struct SamplingOptions {
   // Divides positive logits of tokens in the text so far, prompt included, and
   // multiplies negative ones (Keskar et al., "CTRL", 2019).
   double repetition_penalty = 1;  // in [0.01, 100]; 1: none
-  // So many tokens at the beginning of the prompt, at most all, are no part of
-  // the text, as is the end of the document before it: they are not penalized.
+  // How many tokens at the beginning of the prompt precede the text, such as
+  // the end of the document before it. They are not penalized.
   int64_t before_text = 0;
   int64_t samples = 1;  // in [1, 1024], at the same time
   // Sample i draws with seed + i. Equal seeds and prompts give equal samples.

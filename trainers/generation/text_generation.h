@@ -26,15 +26,16 @@ using TextSink = absl::FunctionRef<absl::Status(absl::string_view text)>;
 struct Prompt {
   std::string text;
   std::vector<int64_t> tokens;  // what the model continues
-  int64_t before_text = 0;      // so many of the tokens come before the text
+  int64_t before_text = 0;      // how many of the tokens precede the text
 };
 // Whether a model can begin a document, that is, whether its training had
 // something before a document's first token. `data` is that of its run.
 bool BeginsDocuments(const Tokenizer& tokenizer, const DataConfig& data);
 
 // The tokens are the tokenizer's begin_ids(), or the end of a document if there
-// are none, and those of `text`. A model that is trained on separate documents
-// has never read a text after the end of another: then it is the text alone.
+// are none, and those of `text`. A model that was trained on separate documents
+// has never seen a text follow the end of another document, so if there are no
+// begin_ids() it gets only the tokens of `text`.
 // InvalidArgument if `text` is empty and the model cannot begin a document.
 absl::StatusOr<Prompt> MakePrompt(const Tokenizer& tokenizer,
                                   const DataConfig& data,

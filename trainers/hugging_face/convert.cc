@@ -249,7 +249,8 @@ absl::StatusOr<nlohmann::json> GenerationJson(const std::string& folder,
   return config.json;
 }
 
-// Of tensors of several dtypes the widest, so that transformers rounds none.
+// Returns the widest dtype of the tensors, so that transformers rounds none of
+// them.
 StoredDtype WidestDtype(const std::vector<Output>& tensors) {
   return absl::c_max_element(tensors,
                              [](const Output& a, const Output& b) {
